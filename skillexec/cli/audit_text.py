@@ -1,0 +1,128 @@
+"""How records read: as a row, as a line, as a story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skillexec.audit.record import Record
+
+COLUMNS = ("record", "time (UTC)", "event", "outcome", "system", "skill", "team", "actor", "run")
+_INDENT = " " * 4
+_SHOWN_ELSEWHERE = frozenset({"actor", "data", "event", "hash", "prev", "seq", "time", "v"})
+
+
+def duration(microseconds: int | None) -> str:
+    """A duration with three digits that matter."""
+    if microseconds is None:
+        return ""
+    if microseconds < 1_000:
+        return f"{microseconds} us"
+    if microseconds < 1_000_000:
+        return f"{microseconds / 1e3:.3g} ms"
+    return f"{microseconds / 1e6:.1f} s" if microseconds < 60_000_000 else f"{microseconds / 60e6:.1f} min"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(number: int) -> str:
+    if number < 10_000:
+        return f"{number} B"
+    return f"{number / 1024:.0f} KiB" if number < 10 << 20 else f"{number / (1 << 20):.0f} MiB"
+
+
+def _clock(time: str) -> str:
+    return time[:19].replace("T", " ")
+
+
+def row(record: Record) -> tuple[object, ...]:
+    """One line of `audit list`."""
+    return (
+        record.seq,
+        _clock(record.time),
+        record.event,
+        record.outcome,
+        record.system,
+        record.skill,
+        record.team,
+        record.actor,
+        record.run,
+    )
+
+
+def line(record: Record) -> str:
+    """One line of `audit follow`: what has no value takes no room."""
+    seq, time, event, *names = row(record)
+    return f"{seq:>6}  {time}  {event:<17} " + " ".join(str(name) for name in names if name)
+
+
+def _value(key: str, value: Any) -> str:
+    if key.endswith("_us"):
+        return duration(value)
+    if key in ("memory", "peak_memory", "bytes") or key.endswith("_bytes"):
+        return size(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{step} {duration(number)}" for step, number in value.items())
+    return str(value)
+
+
+def _details(data: Mapping[str, Any]) -> Iterator[str]:
+    known = {key: value for key, value in data.items() if value is not None}
+    width = max(map(len, known), default=0)
+    for key, value in known.items():
+        yield f"{key.removesuffix('_us').replace('_', ' '):<{width}}  {_value(key, value)}"
+
+
+def record_text(record: Record) -> str:
+    """One record, all of it."""
+    subject = {key: value for key, value in record.document.items() if key not in _SHOWN_ELSEWHERE and value}
+    lines = [
+        f"record {record.seq}: {record.event} by {record.actor}, {_clock(record.time)} UTC",
+        *(_INDENT + detail for detail in _details({**subject, **record.data})),
+        f"{_INDENT}hash  {record.hash}",
+        f"{_INDENT}prev  {record.prev}",
+    ]
+    return "\n".join(lines)
+
+
+def _since(record: Record, first: Record) -> str:
+    return "+" + duration(max(round((record.when - first.when).total_seconds() * 1e6), 0))
+
+
+def _chapter(record: Record, first: Record) -> Iterator[str]:
+    outcome = f": {record.outcome}" if record.outcome else ""
+    clock = record.time[11:23]
+    yield f"{clock}  {_since(record, first):>9}  {record.event}{outcome}  (record {record.seq})"
+    for detail in _details(record.data):
+        yield f"{_INDENT * 6}{detail}"
+
+
+def _ending(records: Sequence[Record]) -> str:
+    last = records[-1]
+    if last.event == "decision.denied":
+        return "denied: nothing ran"
+    if last.event == "run.abandoned":
+        return "abandoned: the process that ran it is gone, and how it ended is not known"
+    if last.event != "run.ended":
+        return "no end is on record: it is running, or its process died"
+    took = duration(last.data.get("duration_us"))
+    return f"ended {last.outcome}" + (f" after {took}" if took else "")
+
+
+def story_text(records: Sequence[Record]) -> str:
+    """A run from the decision to its end."""
+    first = records[0]
+    team = f" of team {first.team}" if first.team else ""
+    lines = [
+        f"run {first.run}: {first.skill} as {first.system}{team}, by {first.actor}, {first.time[:10]} (UTC)"
+    ]
+    for record in records:
+        lines.extend(_chapter(record, first))
+    return "\n".join([*lines, _ending(records)])

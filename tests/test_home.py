@@ -1,0 +1,64 @@
+"""The home is this user's alone, and never found from the working directory."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from skillexec.errors import StateUnusable
+from skillexec.home import Home, find_home
+
+
+def test_the_option_wins_then_the_variable_then_the_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKILLEXEC_HOME", str(tmp_path / "variable"))
+    assert find_home(tmp_path / "option").path == tmp_path / "option"
+    assert find_home().path == tmp_path / "variable"
+    monkeypatch.delenv("SKILLEXEC_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert find_home().path == tmp_path / "data" / "skillexec"
+
+
+def test_a_project_can_not_bring_its_own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKILLEXEC_HOME", str(tmp_path / "mine"))
+    project = tmp_path / "project"
+    (project / ".skillexec").mkdir(parents=True)
+    (project / ".skillexec" / "state.db").touch()
+    monkeypatch.chdir(project)
+    assert find_home().path == tmp_path / "mine"
+
+
+def test_a_new_home_is_for_this_user_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path / "a" / "home")
+    home.create()
+    home.create()
+    home.check()
+    for folder in (home.path, home.audit_key.parent, home.logs, home.cache):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_home_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    home = Home(tmp_path / "home")
+    home.create()
+    home.path.chmod(mode)
+    with pytest.raises(StateUnusable, match="others may write") as refusal:
+        home.check()
+    assert "chmod 0700" in refusal.value.hint
+
+
+def test_a_missing_home_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(StateUnusable) as refusal:
+        Home(tmp_path / "none").check()
+    assert "skillexec init" in refusal.value.hint
+
+
+def test_a_file_in_the_homes_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+    with pytest.raises(StateUnusable):
+        Home(tmp_path / "home").check()
+    with pytest.raises(StateUnusable):
+        Home(tmp_path / "home").create()
