@@ -18,6 +18,7 @@ from skillexec import audit
 from skillexec.audit.query import Filter, page
 from skillexec.audit.record import GENESIS, make
 from skillexec.audit.verify import verify
+from skillexec.process import process_identity
 from skillexec.schema import audit as records
 from skillexec.schema import audit_kinds, audit_open_runs
 from skillexec.state import State
@@ -26,7 +27,7 @@ WRITERS = 4
 SECONDS = 2.0
 SMALL, LARGE = 10_000, 1_000_000
 _DIGEST = "sha256:" + "ab" * 32
-_PROCESS = audit.process_identity().data
+_PROCESS = process_identity().data
 
 
 def _started(run: str, *, system: str, skill: str) -> audit.Event:

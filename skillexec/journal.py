@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from skillexec.audit import Event, append, check_new_run, open_runs, process_identity, record_abandoned
+from skillexec.audit import Event, append, check_new_run, open_runs, record_abandoned
 from skillexec.model import Bundle, Decision, RunResult, Skill, Status
 from skillexec.plan import Plan
+from skillexec.process import process_identity
 
 if TYPE_CHECKING:
     from skillexec.state import Connection, State

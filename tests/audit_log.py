@@ -9,6 +9,7 @@ from pathlib import Path
 from skillexec import audit
 from skillexec.audit import Event
 from skillexec.audit.events import Json
+from skillexec.process import process_identity
 from skillexec.schema import AUDIT_TRIGGERS
 from skillexec.state import State
 
@@ -21,7 +22,7 @@ def put(state: State, *events: Event) -> tuple[audit.Record, ...]:
 
 
 def started(run: str, *, system: str = "researcher", skill: str = "web-search") -> Event:
-    data = {"rule": "system_grant", "digest": DIGEST, **audit.process_identity().data}
+    data = {"rule": "system_grant", "digest": DIGEST, **process_identity().data}
     return Event("run.started", "ann", system=system, team="red", skill=skill, run=run, data=data)
 
 

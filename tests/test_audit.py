@@ -181,34 +181,6 @@ def test_a_run_whose_process_was_killed_is_recorded_as_abandoned_once(state: Sta
     assert sound(state) == 3
 
 
-def test_a_process_number_that_was_given_to_another_process_counts_as_dead() -> None:
-    mine = audit.process_identity()
-    assert audit.is_alive(mine)
-    assert not audit.is_alive(
-        audit.ProcessIdentity(mine.boot, mine.pid_namespace, mine.pid, mine.pid_start + 1)
-    )
-    assert not audit.is_alive(
-        audit.ProcessIdentity("another boot", mine.pid_namespace, mine.pid, mine.pid_start)
-    )
-
-
-def test_a_process_that_has_ended_and_waits_for_its_parent_counts_as_dead() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    mine = audit.process_identity()
-    start = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
-    identity = audit.ProcessIdentity(mine.boot, mine.pid_namespace, child.pid, start)
-    assert audit.is_alive(identity)
-    child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie now
-    assert not audit.is_alive(identity)
-    child.wait()
-
-
-def test_a_process_of_another_container_is_not_called_dead() -> None:
-    mine = audit.process_identity()
-    assert audit.is_alive(audit.ProcessIdentity(mine.boot, mine.pid_namespace + 1, 2**22, 1))
-
-
 # Several writers, and their deaths.
 
 

@@ -185,7 +185,7 @@ def test_the_same_sandbox_works_again_when_the_engine_does(engine: OwnEngine) ->
 def test_what_a_crash_of_engine_and_owner_left_is_swept_up(engine: OwnEngine) -> None:
     image = engine.docker("image", "inspect", "--format={{.Id}}", IMAGE).stdout.decode().strip()
     with opened(engine) as sandbox:
-        owner = replace(sandbox._owner, pid=2**22 - 1, token="dead")
+        owner = replace(sandbox._owner, process=replace(sandbox._owner.process, pid=2**22 - 1), token="dead")
         engine.docker("create", "--label", f"skillexec.owner={owner}", image, "sleep", "60")
         engine.kill()
         engine.start()

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "skillexec"
 
 # From the bottom up. Within one layer only modules of the same package may import each other.
 LAYERS = (
-    {"errors", "model", "shipped"},
+    {"errors", "model", "shipped", "process"},
     {"schema", "home"},
     {"state", "config"},
     {"skills", "permissions", "vault", "redact", "sandbox", "audit", "schemas", "arguments"},

@@ -204,9 +204,10 @@ def test_a_fork_of_the_owner_does_not_keep_its_containers_alive(
 
 def test_a_sweep_removes_what_a_dead_owner_left_and_nothing_of_the_living(warm: Sandbox) -> None:
     here = Owner.current()
-    dead = replace(here, pid=2**22 - 1, token="dead")
-    rebooted = replace(here, boot="another-boot", token="rebooted")
-    elsewhere = replace(here, machine="another-machine", boot="another-boot", token="elsewhere")
+    other_boot = replace(here.process, boot="another-boot")
+    dead = replace(here, process=replace(here.process, pid=2**22 - 1), token="dead")
+    rebooted = replace(here, process=other_boot, token="rebooted")
+    elsewhere = replace(here, machine="another-machine", process=other_boot, token="elsewhere")
     living = replace(here, token="living")
     made = {}
     engine = Engine.open()
@@ -227,6 +228,12 @@ def test_a_sweep_removes_what_a_dead_owner_left_and_nothing_of_the_living(warm: 
 def test_a_reused_process_number_is_not_taken_for_the_owner() -> None:
     here = Owner.current()
     assert not here.gone(here)
-    assert replace(here, started="1").gone(here)
+    assert replace(here, process=replace(here.process, pid_start=1)).gone(here)
     assert Owner.parse(str(here)) == here
     assert Owner.parse("someone else's label") is None
+
+
+def test_without_a_machine_id_another_boot_may_be_another_machine() -> None:
+    here = replace(Owner.current(), machine="?")
+    assert not replace(here, process=replace(here.process, boot="another-boot")).gone(here)
+    assert replace(here, process=replace(here.process, pid_start=1)).gone(here)

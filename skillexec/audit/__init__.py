@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from skillexec.audit.events import EVENTS, OUTCOMES, Event, named
     from skillexec.audit.log import Head, OpenRun, append, check_new_run, head, open_runs, record_abandoned
-    from skillexec.audit.process import ProcessIdentity, is_alive, process_identity
     from skillexec.audit.record import Record
 
 __all__ = [
@@ -21,22 +20,18 @@ __all__ = [
     "Event",
     "Head",
     "OpenRun",
-    "ProcessIdentity",
     "Record",
     "append",
     "check_new_run",
     "head",
-    "is_alive",
     "named",
     "open_runs",
-    "process_identity",
     "record_abandoned",
 ]
 
 _MODULES = {
     "events": ("EVENTS", "OUTCOMES", "Event", "named"),
     "log": ("Head", "OpenRun", "append", "check_new_run", "head", "open_runs", "record_abandoned"),
-    "process": ("ProcessIdentity", "is_alive", "process_identity"),
     "record": ("Record",),
 }
 

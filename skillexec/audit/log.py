@@ -10,9 +10,9 @@ from sqlalchemy import Connection, bindparam, delete, exists, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from skillexec.audit.events import NAME_MAX, Event, is_name
-from skillexec.audit.process import ProcessIdentity, identity_in, is_alive
 from skillexec.audit.record import GENESIS, Record, make, parse
 from skillexec.errors import AuditUnusable, Bug, Usage
+from skillexec.process import ProcessIdentity, identity_in, is_alive
 from skillexec.schema import audit, audit_kinds, audit_open_runs
 
 _KIND_FIELDS = ("actor", "event", "system", "team", "skill", "outcome")

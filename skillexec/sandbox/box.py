@@ -98,7 +98,7 @@ class Sandbox:
         Not patiently: return when each has been told to end. The engine removes it some milliseconds later.
         """
         with self._lock:
-            if self._closed or os.getpid() != self._owner.pid:
+            if self._closed or os.getpid() != self._owner.process.pid:
                 return
             self._closed = True
         atexit.unregister(self.close)
@@ -188,7 +188,7 @@ class Sandbox:
         return await in_thread(lambda: self.execute(bundle, command, cancel=cancel, **options), cancel.cancel)
 
     def _check_usable(self) -> None:
-        if os.getpid() != self._owner.pid:
+        if os.getpid() != self._owner.process.pid:
             raise Usage("this sandbox belongs to the parent process", hint="open one after the fork")
         if self._closed:
             raise Usage("this sandbox is closed", hint="open another one")

@@ -1,4 +1,4 @@
-"""Which process owns a run, said so that another one can find out whether it still lives.
+"""Which process owns a run or a container, said so that another one can find out whether it still lives.
 
 A process number alone is reused. With the time at which the process started, counted from a boot of known id,
 and the namespace in which the number counts, it is not.
