@@ -12,14 +12,14 @@ from skillexec.permissions import approvals, grants, references, teams
 from skillexec.permissions.change import Change, Changes
 from skillexec.permissions.decision import Decider, Explanation
 from skillexec.permissions.explain import Question
+from skillexec.permissions.facts import approval_for
 from skillexec.permissions.snapshot import Snapshot, load_snapshot
 
 if TYPE_CHECKING:
-    from skillexec.permissions.approvals import Approval
+    from skillexec.permissions.facts import Approval, Mapped
     from skillexec.permissions.grants import Wish
     from skillexec.permissions.policy_apply import Finder
     from skillexec.permissions.policy_file import Policy
-    from skillexec.permissions.references import Mapped
     from skillexec.state import State
 
 
@@ -169,9 +169,7 @@ class Admin:
 
     def approval_for(self, system: str, skill: str, digest: str) -> Approval | None:
         with self._state.glance() as connection:
-            return approvals.approval_for(
-                connection, system=system, skill=skill, digest=digest, now=datetime.now(UTC)
-            )
+            return approval_for(connection, system=system, skill=skill, digest=digest, now=datetime.now(UTC))
 
     def approvals(self, system: str | None = None) -> tuple[Approval, ...]:
         with self._state.glance() as connection:

@@ -74,7 +74,7 @@ class Disclosure:
     def _decide(self, system: str, name: str) -> tuple[Skill, Bundle, Decision]:
         found = self._library.get(name)
         bundle = take_bundle(found.directory)
-        with self._state.glance() as connection:
+        with self._state.quick_read() as connection:
             decision = self._decider.decide(
                 connection, system=system, skill=name, digest=bundle.digest, source=found.source
             )
@@ -93,7 +93,7 @@ class Disclosure:
         return skill, bundle, decision
 
     def _refuse_ungranted(self, system: str, name: str, operation: str) -> None:
-        with self._state.glance() as connection:
+        with self._state.quick_read() as connection:
             decision = self._decider.decide(connection, system=system, skill=name)
         if not decision.allowed:
             self._record("decision.denied", None, None, decision, outcome="denied", operation=operation)
@@ -112,7 +112,7 @@ class Disclosure:
         said: dict[str, Any] = {"rule": str(decision.rule), **data}
         if skill is not None and bundle is not None:
             said |= {"digest": bundle.digest, "source": str(skill.source)}
-        with self._state.write() as connection:
+        with self._state.quick_write() as connection:
             append(
                 connection,
                 Event(

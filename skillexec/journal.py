@@ -11,7 +11,9 @@ from skillexec.plan import Plan
 from skillexec.process import process_identity
 
 if TYPE_CHECKING:
-    from skillexec.state import Connection, State
+    import sqlite3
+
+    from skillexec.state import State
 
 
 def _microseconds(seconds: float) -> int:
@@ -32,15 +34,15 @@ class Journal:
 
     def sweep(self) -> int:
         """Record as abandoned the runs whose process is gone. Says how many there were."""
-        with self._state.read() as connection:
+        with self._state.quick_read() as connection:
             if not open_runs(connection):
                 return 0
-        with self._state.write() as connection:
+        with self._state.quick_write() as connection:
             return len(record_abandoned(connection, actor=self._actor))
 
     def check(self, run: str) -> None:
         """Raise Usage where a run can't have this id, before anybody is asked or anything is resolved for it."""
-        with self._state.glance() as connection:
+        with self._state.quick_read() as connection:
             check_new_run(connection, run)
 
     def intend(
@@ -69,7 +71,7 @@ class Journal:
             limit_us=_microseconds(plan.limits.seconds),
             memory=plan.limits.memory,
         )
-        with self._state.write() as connection:
+        with self._state.quick_write() as connection:
             self._decided(connection, run, decision, bundle=bundle, skill=skill)
             append(
                 connection,
@@ -88,7 +90,7 @@ class Journal:
         """The end of a run that never began. A denial is its own end."""
         decision = result.decision
         assert decision is not None
-        with self._state.write() as connection:
+        with self._state.quick_write() as connection:
             self._decided(connection, run, decision, bundle=bundle, skill=skill)
             if decision.allowed:
                 append(connection, self._ended(run, result, decision, names=names))
@@ -96,12 +98,12 @@ class Journal:
     def conclude(self, run: str, result: RunResult) -> None:
         """The outcome of a run that began."""
         assert result.decision is not None
-        with self._state.write() as connection:
+        with self._state.quick_write() as connection:
             append(connection, self._ended(run, result, result.decision, names=()))
 
     def _decided(
         self,
-        connection: Connection,
+        connection: sqlite3.Connection,
         run: str,
         decision: Decision,
         *,

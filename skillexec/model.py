@@ -14,6 +14,7 @@ IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 # A skill that can be granted and run; more names than these can be read.
 SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 SKILL_NAME_MAX = 64
+MAX_ORIGINS = 8  # above a system; Casbin's role manager follows ten names at most
 # The name of a secret: an environment variable that the script will see.
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 # What the launcher, the loader, shells and interpreters read for themselves. Under such a name a secret would change

@@ -221,7 +221,7 @@ class Runner:
             raise Denied(run.decision.reason, hint=run.decision.hint)
 
     def _decide(self, run: Attempt, *, digest: str | None, source: Source | None) -> Decision:
-        with self._state.glance() as connection:
+        with self._state.quick_read() as connection:
             return self._decider.decide(
                 connection, system=run.request.system, skill=run.request.skill, digest=digest, source=source
             )
@@ -239,7 +239,7 @@ class Runner:
         from skillexec.secrets import references
 
         assert run.skill is not None and run.decision is not None
-        with self._state.glance() as connection:
+        with self._state.quick_read() as connection:
             return references(connection, run.skill, team=run.decision.team or "")
 
     def _confirm(self, run: Attempt, confirm: Confirm | None) -> None:
@@ -259,10 +259,10 @@ class Runner:
                 )
 
     def _approved(self, run: Attempt) -> bool:
-        from skillexec.permissions.approvals import approval_for
+        from skillexec.permissions.facts import approval_for
 
         assert run.bundle is not None
-        with self._state.glance() as connection:
+        with self._state.quick_read() as connection:
             found = approval_for(
                 connection,
                 system=run.request.system,

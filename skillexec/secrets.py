@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from skillexec.errors import SecretsMissing
 from skillexec.model import Skill
-from skillexec.permissions.references import lines_for, secret_mappings, strongest
+from skillexec.permissions.facts import mapped_for, strongest
 
 if TYPE_CHECKING:
-    from skillexec.state import Connection
+    from sqlalchemy import Connection
+
+    from skillexec.statements import AnyConnection
     from skillexec.vault import Vault
 
 
@@ -24,15 +26,15 @@ class SecretAnswer:
     problem: str
 
 
-def needed(connection: Connection, skill: Skill, *, team: str) -> dict[str, str | None]:
+def needed(connection: AnyConnection, skill: Skill, *, team: str) -> dict[str, str | None]:
     """Name -> reference, or none where it is not mapped: what the skill declares and what is bound to it."""
-    lines = lines_for(connection, team=team, skill=skill.name)
+    lines = mapped_for(connection, team=team, skill=skill.name)
     mapped = strongest(lines)
     bound = (line.name for line in lines if line.skill)
     return {name: mapped.get(name) for name in sorted({*skill.required_env, *bound})}
 
 
-def references(connection: Connection, skill: Skill, *, team: str) -> dict[str, str]:
+def references(connection: AnyConnection, skill: Skill, *, team: str) -> dict[str, str]:
     """Name -> reference for a run, or SecretsMissing with every name that is not mapped."""
     found = needed(connection, skill, team=team)
     unmapped = tuple(name for name, reference in found.items() if reference is None)
@@ -61,6 +63,8 @@ def check_skill(connection: Connection, vault: Vault, skill: Skill, *, team: str
 
 def check_all(connection: Connection, vault: Vault) -> list[SecretAnswer]:
     """Whether each mapping leads to a value."""
+    from skillexec.permissions.references import secret_mappings
+
     lines = secret_mappings(connection)
     problems = vault.problems({line.reference: line.reference for line in lines}) if lines else {}
     return [

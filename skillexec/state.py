@@ -1,37 +1,35 @@
-"""The state database: opened safely, upgraded in one transaction, written by one writer at a time."""
+"""The state database: opened safely, upgraded in one transaction, written by one writer at a time.
+
+Two ways to the same file. `quick_read` and `quick_write` give the driver's own connection, for the statements on the
+path of a run (skillexec/statements), and load nothing else. `glance`, `read` and `write` give SQLAlchemy's, for
+everything that people do.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import DatabaseError, SQLAlchemyError
-
-from skillexec import schema
 from skillexec.errors import StateUnusable
+from skillexec.statements import sqlite
 
-__all__ = ["BUSY_SECONDS", "Connection", "State"]
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+__all__ = ["BUSY_SECONDS", "State"]
 
 BUSY_SECONDS = 10.0
-
-
-def _connect(path: Path, *, busy_seconds: float) -> Engine:
-    # Not as text: `?` and `%` in a path would be read as parts of a URL, and another file would be opened.
-    url = URL.create("sqlite", database=str(path))
-    engine = create_engine(url, connect_args={"timeout": busy_seconds})
-
-    @event.listens_for(engine, "connect")
-    def _configure(connection: sqlite3.Connection, _record: Any) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves; the driver would begin too late
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # a commit that returned survives a power cut
-
-    return engine
+_HINTS = (
+    (("locked",), "another process holds it: try again, or end that process"),
+    (("readonly", "unable to open"), "make the home writable for this user"),
+    (("full", "disk I/O"), "free disk space"),
+    (("malformed", "not a database"), "restore it from a backup: nothing runs on a damaged state"),
+)
 
 
 class State:
@@ -39,7 +37,8 @@ class State:
 
     def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = path
-        self._engine = _connect(path, busy_seconds=busy_seconds)
+        self._busy_seconds = busy_seconds
+        self._spare: deque[sqlite3.Connection] = deque()  # open, and in nobody's hands
 
     @classmethod
     def open(cls, path: Path, *, create: bool = False, busy_seconds: float = BUSY_SECONDS) -> State:
@@ -55,13 +54,30 @@ class State:
         return state
 
     def close(self) -> None:
-        self._engine.dispose()
+        while self._spare:
+            self._spare.pop().close()
+        if "_engine" in vars(self):
+            self._engine.dispose()
 
     def __enter__(self) -> State:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def quick_read(self) -> Iterator[sqlite3.Connection]:
+        """For one SELECT, which is a snapshot of its own."""
+        with self._lent() as connection:
+            yield connection
+
+    @contextmanager
+    def quick_write(self) -> Iterator[sqlite3.Connection]:
+        """The one writer, as `write()` is."""
+        with self._lent() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -72,11 +88,8 @@ class State:
     @contextmanager
     def glance(self) -> Iterator[Connection]:
         """For one SELECT, which is a snapshot of its own: a third cheaper than read(), as it needs no BEGIN."""
-        try:
-            with self._engine.connect() as connection:
-                yield connection
-        except (SQLAlchemyError, sqlite3.Error) as error:
-            raise self._unusable(error) from error
+        with self._connected() as connection:
+            yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -86,50 +99,98 @@ class State:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
+        with self._connected() as connection:
+            connection.exec_driver_sql(begin)
+            try:
+                yield connection
+            except BaseException:
+                # The driver's own: SQLite may have rolled back by itself (a full disk), and a second
+                # ROLLBACK would fail and hide why.
+                connection.connection.rollback()
+                raise
+            connection.exec_driver_sql("COMMIT")
+
+    @cached_property
+    def _engine(self) -> Engine:
+        from sqlalchemy import QueuePool, create_engine
+
+        return create_engine("sqlite://", creator=self._connect, poolclass=QueuePool)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        from sqlalchemy.exc import SQLAlchemyError
+
         try:
             with self._engine.connect() as connection:
-                connection.exec_driver_sql(begin)
-                try:
-                    yield connection
-                except BaseException:
-                    # The driver's own: SQLite may have rolled back by itself (a full disk), and a second
-                    # ROLLBACK would fail and hide why.
-                    connection.connection.rollback()
-                    raise
-                connection.exec_driver_sql("COMMIT")
+                yield connection
         except (SQLAlchemyError, sqlite3.Error) as error:
+            raise self._unusable(getattr(error, "orig", None) or error) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=self._busy_seconds,
+            isolation_level=None,  # we say BEGIN ourselves; the driver would begin too late
+            check_same_thread=False,  # one thread at a time has it, which one may change
+        )
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")  # a commit that returned survives a power cut
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _lent(self) -> Iterator[sqlite3.Connection]:
+        """A connection that nobody else has meanwhile. Only one that is in order is kept for the next."""
+        try:
+            connection = self._spare_one() or self._connect()
+            try:
+                yield connection
+            except BaseException:
+                connection.close()  # rolls back what was not committed
+                raise
+            self._spare.append(connection)
+        except sqlite3.Error as error:
             raise self._unusable(error) from error
 
+    def _spare_one(self) -> sqlite3.Connection | None:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return None
+
     def version(self) -> int:
-        with self.read() as connection:
-            return int(connection.execute(text("PRAGMA user_version")).scalar_one())
+        with self.quick_read() as connection:
+            return _version(connection)
 
     def _upgrade(self) -> None:
         found = self.version()
-        if found > schema.VERSION:
+        if found > sqlite.VERSION:
             raise StateUnusable(
-                f"{self.path} was written by a newer skillexec (state {found}, this one knows {schema.VERSION})",
+                f"{self.path} was written by a newer skillexec (state {found}, this one knows {sqlite.VERSION})",
                 hint="upgrade skillexec, or use another --home",
             )
-        if found == schema.VERSION:
-            return
+        if found < sqlite.VERSION:
+            self._take_steps()
+
+    def _take_steps(self) -> None:
+        from skillexec import schema
+        from skillexec.statements import driver
+
         with self.write() as connection:
             # Read again under the lock: another process may have upgraded while we waited.
-            found = int(connection.execute(text("PRAGMA user_version")).scalar_one())
-            for step in schema.STEPS[found:]:
+            for step in schema.STEPS[_version(driver(connection)) :]:
                 step(connection)
             connection.exec_driver_sql(f"PRAGMA user_version = {schema.VERSION}")
 
-    def _unusable(self, error: SQLAlchemyError | sqlite3.Error) -> StateUnusable:
-        cause = str(error.orig) if isinstance(error, DatabaseError) and error.orig else str(error)
-        if "locked" in cause:
-            hint = "another process holds it: try again, or end that process"
-        elif "readonly" in cause or "unable to open" in cause:
-            hint = "make the home writable for this user"
-        elif "full" in cause or "disk I/O" in cause:
-            hint = "free disk space"
-        elif "malformed" in cause or "not a database" in cause:
-            hint = "restore it from a backup: nothing runs on a damaged state"
-        else:
-            hint = "run `skillexec doctor`"
+    def _unusable(self, cause: Exception) -> StateUnusable:
+        fitting = (hint for words, hint in _HINTS if any(word in str(cause) for word in words))
+        hint = next(fitting, "run `skillexec doctor`")
         return StateUnusable(f"the state at {self.path} can't be used: {cause}", hint=hint)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -12,10 +12,9 @@ from sqlalchemy import delete, insert, text, update
 
 from skillexec import schema
 from skillexec.admin import Admin
-from skillexec.model import Decision, Rule, Source
+from skillexec.model import MAX_ORIGINS, Decision, Rule, Source
 from skillexec.permissions.decision import Decider, model_file
 from skillexec.permissions.explain import Question
-from skillexec.permissions.facts import MAX_DEPTH
 from skillexec.permissions.grants import Wish
 from skillexec.state import State
 
@@ -211,13 +210,13 @@ def test_a_chain_that_is_cut_off_is_denied(world: World) -> None:
         connection.execute(update(schema.teams).where(schema.teams.c.name == "research").values(origin="cub"))
     decision = world.decide("planner", "search")
     assert outcome(decision) == (False, Rule.RECURSION)
-    assert str(MAX_DEPTH) in decision.reason
+    assert str(MAX_ORIGINS) in decision.reason
 
 
 def test_the_deepest_chain_that_can_be_made_still_decides(world: World) -> None:
     world.grant("planner", "search")
     origin = "scout"
-    for depth in range(MAX_DEPTH - 1):
+    for depth in range(MAX_ORIGINS - 1):
         world.admin.recurse(f"deep{depth}", origin=origin)
         origin = f"diver{depth}"
         world.admin.add_system(origin, team=f"deep{depth}")

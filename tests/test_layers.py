@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "skillexec"
 LAYERS = (
     {"errors", "model", "shipped", "process"},
     {"schema", "home"},
+    {"statements"},
     {"state", "config"},
     {"skills", "permissions", "vault", "redact", "sandbox", "audit", "schemas", "arguments"},
     {"result", "payload", "plan", "stopwatch"},
@@ -33,7 +34,7 @@ THIRD_PARTY = {
     "click": {"cli", "__main__"},
     "rich": {"cli"},
     "mcp": {"mcp_server"},
-    "sqlalchemy": {"schema", "state", "permissions", "audit"},
+    "sqlalchemy": {"schema", "statements", "state", "permissions", "audit", "secrets"},
     "ahocorasick_rs": {"redact"},
     "jsonschema_rs": {"schemas"},
     "pydantic": {"payload"},
@@ -80,7 +81,7 @@ def test_a_library_is_imported_only_where_it_belongs(path: Path) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if _layer(_top(p)) == 3], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [p for p in MODULES if _layer(_top(p)) == 4], ids=lambda path: path.name)
 def test_a_stage_takes_plain_arguments_and_not_the_config(path: Path) -> None:
     assert not _own(path) & NOT_FOR_STAGES
 

@@ -14,10 +14,9 @@ from skillexec import schema
 from skillexec.admin import Admin
 from skillexec.audit.query import Filter, stream
 from skillexec.errors import AuditUnusable, Refused, StateUnusable, Usage
-from skillexec.model import Source
-from skillexec.permissions.facts import MAX_DEPTH
+from skillexec.model import MAX_ORIGINS, Source
+from skillexec.permissions.facts import mapped_for, strongest
 from skillexec.permissions.grants import Wish
-from skillexec.permissions.references import names_bound_to, references_for
 from skillexec.state import State
 
 SKILLS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"]
@@ -213,7 +212,7 @@ def test_a_cycle_is_refused_when_the_link_is_made(admin: Admin) -> None:
 
 def test_depth_is_bounded_from_above_and_from_below(admin: Admin) -> None:
     origin = "planner"
-    for depth in range(MAX_DEPTH):
+    for depth in range(MAX_ORIGINS):
         admin.recurse(f"team{depth}", origin=origin)
         origin = f"system{depth}"
         admin.add_system(origin, team=f"team{depth}")
@@ -379,7 +378,7 @@ def test_the_closest_mapping_of_a_secret_wins(admin: Admin, state: State) -> Non
 
     def reference() -> str | None:
         with state.read() as connection:
-            return references_for(connection, team="research", skill="alpha").get("TOKEN")
+            return strongest(mapped_for(connection, team="research", skill="alpha")).get("TOKEN")
 
     for team, skill in (("research", "alpha"), ("", "alpha"), ("research", ""), ("", "")):
         assert reference() == f"op://v/{team or 'any'}/{skill or 'any'}"
@@ -391,16 +390,17 @@ def test_a_mapping_may_bind_a_name_to_a_skill_that_does_not_declare_it(admin: Ad
     admin.map_secret("EXTRA", "op://v/i/f", skill="alpha")
     admin.map_secret("GLOBAL", "op://v/i/g")
     with state.read() as connection:
-        assert names_bound_to(connection, team="research", skill="alpha") == ("EXTRA",)
-        assert names_bound_to(connection, team="research", skill="beta") == ()
-        assert "EXTRA" not in references_for(connection, team="research", skill="beta")
+        of_alpha = mapped_for(connection, team="research", skill="alpha")
+        of_beta = mapped_for(connection, team="research", skill="beta")
+    assert [line.name for line in of_alpha if line.skill] == ["EXTRA"]
+    assert [line.name for line in of_beta] == ["GLOBAL"]
 
 
 def test_a_secret_of_another_team_is_not_given(admin: Admin, state: State) -> None:
     admin.add_team("ops")
     admin.map_secret("TOKEN", "op://v/ops/f", team="ops")
     with state.read() as connection:
-        assert references_for(connection, team="research", skill="alpha") == {}
+        assert mapped_for(connection, team="research", skill="alpha") == ()
 
 
 def test_the_reference_of_a_secret_is_recorded_as_a_digest_only(admin: Admin, state: State) -> None:

@@ -16,6 +16,7 @@ from skillexec.errors import StateUnusable
 from skillexec.model import Source
 from skillexec.permissions.grants import Wish
 from skillexec.state import State
+from skillexec.statements import sqlite
 
 
 @pytest.fixture
@@ -179,6 +180,7 @@ def later_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     later = [*schema.STEPS, _add_column, _use_column]
     monkeypatch.setattr(schema, "STEPS", later)
     monkeypatch.setattr(schema, "VERSION", len(later))
+    monkeypatch.setattr(sqlite, "VERSION", len(later))  # as if it were rendered again
 
 
 @pytest.mark.usefixtures("later_version")

@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-
-from sqlalchemy import Connection, bindparam, delete, exists, insert, select
-from sqlalchemy.exc import SQLAlchemyError
+from typing import TYPE_CHECKING, Any
 
 from skillexec.audit.events import NAME_MAX, Event, is_name
 from skillexec.audit.record import GENESIS, Record, make, parse
 from skillexec.errors import AuditUnusable, Bug, Usage
 from skillexec.process import ProcessIdentity, identity_in, is_alive
-from skillexec.schema import audit, audit_kinds, audit_open_runs
+from skillexec.statements import driver, sqlite
+
+if TYPE_CHECKING:
+    from skillexec.statements import AnyConnection
 
 _KIND_FIELDS = ("actor", "event", "system", "team", "skill", "outcome")
 _RUN_OVER = frozenset({"run.ended", "run.abandoned"})
-
-_NEWEST = audit.c.seq.desc()
-_HEAD = select(audit.c.seq, audit.c.hash).order_by(_NEWEST).limit(1)
-_KIND = select(audit_kinds.c.id).where(*(audit_kinds.c[name] == bindparam(name) for name in _KIND_FIELDS))
-_STARTED = (
-    select(audit.c.seq)
-    .join(audit_kinds, audit_kinds.c.id == audit.c.kind)
-    .where(audit.c.run == bindparam("run"), audit_kinds.c.event == "run.started")
-)
-# All that an append has to know, in one question: the write lock is held meanwhile.
-_BEFORE = select(
-    select(audit.c.seq).order_by(_NEWEST).limit(1).scalar_subquery().label("seq"),
-    select(audit.c.hash).order_by(_NEWEST).limit(1).scalar_subquery().label("hash"),
-    _KIND.scalar_subquery().label("kind"),
-    exists(_STARTED).label("started"),
-    exists(select(audit.c.seq).where(audit.c.run == bindparam("run"))).label("known"),
-)
-_NEW_KIND = insert(audit_kinds)
-_NEW_RECORD = insert(audit)
-_NEW_OPEN_RUN = insert(audit_open_runs)
-_CLOSE_RUN = delete(audit_open_runs).where(audit_open_runs.c.run == bindparam("ended"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +42,14 @@ class OpenRun:
         return self.started.run
 
 
-def head(connection: Connection) -> Head:
-    found = connection.execute(_HEAD).first()
-    return Head(found.seq, found.hash) if found else Head(0, GENESIS)
+def head(connection: AnyConnection) -> Head:
+    found = driver(connection).execute(sqlite.HEAD).fetchone()
+    return Head(*found) if found else Head(0, GENESIS)
 
 
-def _new_kind(connection: Connection, values: Mapping[str, str]) -> int:
-    connection.execute(_NEW_KIND, values)
-    return int(connection.execute(_KIND, values).scalar_one())
+def _new_kind(connection: sqlite3.Connection, values: Mapping[str, str]) -> int:
+    connection.execute(sqlite.NEW_KIND, values)
+    return int(connection.execute(sqlite.KIND, values).fetchone()[0])
 
 
 def _check_run(event: Event, *, started: bool, known: bool) -> None:
@@ -79,63 +60,58 @@ def _check_run(event: Event, *, started: bool, known: bool) -> None:
         raise Usage(f"the run {event.run} was started before", hint="give each run an id of its own")
 
 
-def check_new_run(connection: Connection, run: str) -> None:
+def check_new_run(connection: AnyConnection, run: str) -> None:
     """Raise Usage where this can't be the id of a new run: no name, or on the record already. `append` checks again."""
     if not is_name(run):
         raise Usage(f"a run's id is 1 to {NAME_MAX} printable characters without spaces")
-    known = connection.execute(select(exists(select(audit.c.seq).where(audit.c.run == run)))).scalar_one()
+    known = driver(connection).execute(sqlite.KNOWN_RUN, {"run": run}).fetchone()[0]
     _check_run(Event("decision.allowed", "-", run=run), started=False, known=known)
 
 
-def _follow_run(connection: Connection, record: Record) -> None:
+def _follow_run(connection: sqlite3.Connection, record: Record) -> None:
     """Keep the list of open runs, so that finding the abandoned ones does not read the whole log."""
     if record.event == "run.started":
-        connection.execute(_NEW_OPEN_RUN, {"run": record.run, "seq": record.seq})
+        connection.execute(sqlite.OPEN_RUN, {"run": record.run, "seq": record.seq})
     elif record.event in _RUN_OVER:
-        connection.execute(_CLOSE_RUN, {"ended": record.run})
+        connection.execute(sqlite.CLOSE_RUN, {"run": record.run})
 
 
-def _append(connection: Connection, event: Event) -> Record:
+def _append(connection: sqlite3.Connection, event: Event) -> Record:
     values = {name: getattr(event, name) or "" for name in _KIND_FIELDS}
-    before = connection.execute(_BEFORE, {**values, "run": event.run}).one()
-    _check_run(event, started=before.started, known=before.known)
-    record = make(event, seq=(before.seq or 0) + 1, prev=before.hash or GENESIS, moment=datetime.now(UTC))
+    asked: dict[str, Any] = {**values, "run": event.run}
+    seq, hash_, kind, started, known = connection.execute(sqlite.BEFORE, asked).fetchone()
+    _check_run(event, started=bool(started), known=bool(known))
+    record = make(event, seq=(seq or 0) + 1, prev=hash_ or GENESIS, moment=datetime.now(UTC))
     row = {
         "seq": record.seq,
         "hash": record.hash,
         "body": record.body,
-        "kind": before.kind or _new_kind(connection, values),
+        "kind": kind or _new_kind(connection, values),
         "time": record.time,
         "run": record.run,
     }
-    connection.execute(_NEW_RECORD, row)
+    connection.execute(sqlite.NEW_RECORD, row)
     _follow_run(connection, record)
     return record
 
 
-def append(connection: Connection, event: Event) -> Record:
+def append(connection: AnyConnection, event: Event) -> Record:
     """Put an event on the record. Only inside `State.write()`: it is durable when that returns, or it never was."""
     try:
-        return _append(connection, event)
-    except SQLAlchemyError as error:
-        cause = getattr(error, "orig", None) or error
+        return _append(driver(connection), event)
+    except sqlite3.Error as error:
         raise AuditUnusable(
-            f"the audit log can't be written: {cause}", hint="nothing was changed; run `skillexec doctor`"
+            f"the audit log can't be written: {error}", hint="nothing was changed; run `skillexec doctor`"
         ) from error
 
 
-def open_runs(connection: Connection) -> tuple[OpenRun, ...]:
+def open_runs(connection: AnyConnection) -> tuple[OpenRun, ...]:
     """The runs without a recorded end, oldest first."""
-    query = (
-        select(audit.c.body, audit.c.hash)
-        .join(audit_open_runs, audit_open_runs.c.seq == audit.c.seq)
-        .order_by(audit.c.seq)
-    )
-    records = (parse(row.body, row.hash) for row in connection.execute(query))
+    records = (parse(*row) for row in driver(connection).execute(sqlite.OPEN_RUNS))
     return tuple(OpenRun(record, identity_in(record.data)) for record in records)
 
 
-def record_abandoned(connection: Connection, *, actor: str) -> tuple[Record, ...]:
+def record_abandoned(connection: AnyConnection, *, actor: str) -> tuple[Record, ...]:
     """Record as abandoned every open run whose process is dead. Only inside `State.write()`."""
     return tuple(
         append(connection, _abandonment(run, actor))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -78,7 +77,7 @@ def list_(app: App) -> None:
     with app.state() as state, state.read() as connection:
         mapped = secret_mappings(connection)
     rows = [(line.name, line.reference, line.team or "all", line.skill or "all") for line in mapped]
-    document = [asdict(line) for line in mapped]
+    document = [line._asdict() for line in mapped]
     app.answer(
         {"secrets": document},
         lambda: print_table(

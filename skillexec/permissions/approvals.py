@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select
 
 from skillexec.errors import Usage
 from skillexec.permissions.change import Change, Changes, Value
+from skillexec.permissions.facts import Approval
 from skillexec.permissions.names import check_digest, check_identifier, check_skills
 from skillexec.schema import approvals, systems
-
-
-@dataclass(frozen=True, slots=True)
-class Approval:
-    """One approval. `expires` is None where it holds until it is revoked."""
-
-    system: str
-    skill: str
-    digest: str
-    network: bool
-    expires: datetime | None
-    approved_by: str
-    approved_at: datetime
-
-    def holds(self, now: datetime) -> bool:
-        return self.expires is None or now < self.expires
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 def _text(time: datetime) -> str:
@@ -41,36 +20,15 @@ def _text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="seconds")
 
 
-def _approval(row: Row[Any]) -> Approval:
-    return Approval(
-        system=row.system,
-        skill=row.skill,
-        digest=row.digest,
-        network=bool(row.network),
-        expires=_time(row.expires) if row.expires else None,
-        approved_by=row.approved_by,
-        approved_at=_time(row.approved_at),
-    )
-
-
 def _exactly(system: str, skill: str, digest: str) -> ColumnElement[bool]:
     return and_(approvals.c.system == system, approvals.c.skill == skill, approvals.c.digest == digest)
-
-
-def approval_for(
-    connection: Connection, *, system: str, skill: str, digest: str, now: datetime
-) -> Approval | None:
-    """The approval of these bytes for this system, where there is one that has not expired."""
-    row = connection.execute(select(approvals).where(_exactly(system, skill, digest))).one_or_none()
-    found = _approval(row) if row is not None else None
-    return found if found is not None and found.holds(now) else None
 
 
 def list_approvals(connection: Connection, *, system: str | None = None) -> tuple[Approval, ...]:
     query = select(approvals).order_by(approvals.c.system, approvals.c.skill, approvals.c.approved_at)
     if system is not None:
         query = query.where(approvals.c.system == system)
-    return tuple(_approval(row) for row in connection.execute(query))
+    return tuple(Approval.of(row) for row in connection.execute(query))
 
 
 def approve(

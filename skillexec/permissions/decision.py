@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, select
-
 from skillexec.model import Decision, Rule, Source
 from skillexec.permissions.explain import Question, Step, examine
-from skillexec.permissions.facts import Link, fetch
+from skillexec.permissions.facts import Link, chain_of
 from skillexec.permissions.lines import Line, lines_for
 from skillexec.permissions.names import is_digest, is_identifier, is_skill
-from skillexec.schema import grants
 from skillexec.shipped import shipped
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from skillexec.permissions.evaluator import Evaluator
+    from skillexec.statements import AnyConnection
 
 _NO_DIGEST = "-"
 _BROKEN_HINT = "run `skillexec doctor`; nothing is allowed while decisions fail"
@@ -105,7 +105,7 @@ class Decider:
 
     def decide(
         self,
-        connection: Connection,
+        connection: AnyConnection,
         *,
         system: str,
         skill: str,
@@ -118,7 +118,7 @@ class Decider:
         """
         return self.explain(connection, Question(system, skill, digest, source)).decision
 
-    def explain(self, connection: Connection, question: Question) -> Explanation:
+    def explain(self, connection: AnyConnection, question: Question) -> Explanation:
         """The decision with its steps. Whatever goes wrong on the way is a denial."""
         try:
             return self._explain(connection, question)
@@ -128,20 +128,24 @@ class Decider:
 
     def permitted(self, connection: Connection, system: str) -> tuple[str, ...]:
         """The skills that the system may run, pins and sources aside, in order of name."""
+        from sqlalchemy import select
+
+        from skillexec.schema import grants
+
         if not is_identifier(system):
             return ()
-        chain = [link.system for link in fetch(connection, system=system, skill="")]
+        chain = [link.system for link in chain_of(connection, system=system, skill="")]
         held = select(grants.c.skill).where(grants.c.system.in_(chain)).distinct().order_by(grants.c.skill)
         candidates = connection.execute(held).scalars().all()
         return tuple(
             skill for skill in candidates if self.decide(connection, system=system, skill=skill).allowed
         )
 
-    def _explain(self, connection: Connection, question: Question) -> Explanation:
+    def _explain(self, connection: AnyConnection, question: Question) -> Explanation:
         malformed = _malformed(question)
         if malformed is not None:
             return _denied(question, malformed)
-        chain = fetch(connection, system=question.system, skill=question.skill)
+        chain = chain_of(connection, system=question.system, skill=question.skill)
         if not chain:
             return _denied(question, _unknown(question))
         return self._judge(chain, question)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from skillexec.model import Rule, Source
-from skillexec.permissions.facts import MAX_DEPTH, Link
+from skillexec.model import MAX_ORIGINS, Rule, Source
+from skillexec.permissions.facts import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def _top(link: Link, skill: str) -> Step:
     return Step(
         False,
         Rule.RECURSION,
-        f"the origins of team {link.team} go deeper than {MAX_DEPTH}",
+        f"the origins of team {link.team} go deeper than {MAX_ORIGINS}",
         f"`skillexec team show {link.team}` draws them",
     )
 

@@ -1,16 +1,17 @@
-"""What is known about one system and one skill: a chain of rows, fetched by one indexed query."""
+"""What the tables say that a run has to know: by one indexed query each, straight to the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Dialect, Integer, Select, and_, bindparam, literal_column, select
+from skillexec.statements import driver, sqlite
 
-from skillexec.schema import envelopes, grants, systems, teams
+if TYPE_CHECKING:
+    from skillexec.statements import AnyConnection
 
-MAX_DEPTH = 8  # origins above a system; Casbin's role manager follows ten names at most
+EVERY = ""  # every team, every skill: part of a key, so not NULL
 
 
 class Link(NamedTuple):
@@ -36,60 +37,68 @@ class Link(NamedTuple):
         return self.system_disabled or self.team_disabled
 
 
-def _columns() -> list[Any]:
-    return [
-        systems.c.name.label("system"),
-        systems.c.disabled.label("system_disabled"),
-        teams.c.name.label("team"),
-        teams.c.disabled.label("team_disabled"),
-        teams.c.is_root,
-        teams.c.origin,
-        teams.c.inherit,
-    ]
+class Approval(NamedTuple):
+    """One approval. `expires` is None where it holds until it is revoked."""
 
+    system: str
+    skill: str
+    digest: str
+    network: bool
+    expires: datetime | None
+    approved_by: str
+    approved_at: datetime
 
-def _chain_query() -> Select[Any]:
-    depth = literal_column("0", Integer).label("depth")
-    start = select(depth, *_columns()).join_from(systems, teams, teams.c.name == systems.c.team)
-    chain = start.where(systems.c.name == bindparam("system")).cte("chain", recursive=True)
-    above = chain.join(systems, systems.c.name == chain.c.origin).join(teams, teams.c.name == systems.c.team)
-    deeper = select(chain.c.depth + literal_column("1"), *_columns()).select_from(above)
-    chain = chain.union_all(deeper.where(chain.c.depth < literal_column(str(MAX_DEPTH))))
-    held = and_(grants.c.system == chain.c.system, grants.c.skill == bindparam("skill"))
-    enveloped = and_(envelopes.c.team == chain.c.team, envelopes.c.skill == bindparam("skill"))
-    return (
-        select(
-            *list(chain.c)[1:],
-            envelopes.c.skill.is_not(None).label("in_envelope"),
-            grants.c.source,
-            grants.c.pin,
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Approval:
+        """A row of the table, whose columns are these fields."""
+        found = cls(*row)
+        return found._replace(
+            network=bool(found.network),
+            expires=_time(found.expires) if found.expires else None,
+            approved_at=_time(found.approved_at),
         )
-        .select_from(chain.outerjoin(envelopes, enveloped).outerjoin(grants, held))
-        .order_by(chain.c.depth)
+
+    def holds(self, now: datetime) -> bool:
+        return self.expires is None or now < self.expires
+
+
+class Mapped(NamedTuple):
+    """One line of the mapping of secrets. An empty team or skill stands for all of them."""
+
+    name: str
+    reference: str
+    team: str = EVERY
+    skill: str = EVERY
+
+
+def _time(text: Any) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def chain_of(connection: AnyConnection, *, system: str, skill: str) -> tuple[Link, ...]:
+    """From the system to its top. Empty: no such system. A chain that is cut off ends in a link with an origin."""
+    found = driver(connection).execute(sqlite.CHAIN, {"system": system, "skill": skill})
+    return tuple(map(Link._make, found))
+
+
+def approval_for(
+    connection: AnyConnection, *, system: str, skill: str, digest: str, now: datetime
+) -> Approval | None:
+    """The approval of these bytes for this system, where there is one that has not expired."""
+    asked = {"system": system, "skill": skill, "digest": digest}
+    row = driver(connection).execute(sqlite.APPROVAL, asked).fetchone()
+    found = Approval.of(row) if row is not None else None
+    return found if found is not None and found.holds(now) else None
+
+
+def mapped_for(connection: AnyConnection, *, team: str, skill: str) -> tuple[Mapped, ...]:
+    """The lines that concern a run. Those with a skill are bound to it, which need not declare their names."""
+    return tuple(
+        map(Mapped._make, driver(connection).execute(sqlite.SECRETS, {"team": team, "skill": skill}))
     )
 
 
-@lru_cache(maxsize=4)
-def _compiled(dialect: Dialect) -> tuple[str, Callable[[str, str], Any]]:
-    """The query in this database's SQL, and how its driver wants the two parameters."""
-    compiled = _chain_query().compile(dialect=dialect)
-    names = compiled.positiontup
-    if names is None:
-        return str(compiled), lambda system, skill: {"system": system, "skill": skill}
-    by_system = [name == "system" for name in names]
-    return str(compiled), lambda system, skill: tuple(system if first else skill for first in by_system)
-
-
-def fetch(connection: Connection, *, system: str, skill: str) -> tuple[Link, ...]:
-    """The chain from the system to its top. Empty: no such system. One that is cut off still has an origin.
-
-    Core compiles the statement once and the driver's own cursor runs it: that more than halves the time of
-    a whole decision (measured in benchmarks/permissions.py), and this is the one query on the path of a run.
-    """
-    statement, parameters = _compiled(connection.dialect)
-    cursor = connection.connection.cursor()
-    try:
-        cursor.execute(statement, parameters(system, skill))
-        return tuple(map(Link._make, cursor.fetchall()))
-    finally:
-        cursor.close()
+def strongest(lines: Iterable[Mapped]) -> dict[str, str]:
+    """Name -> reference: a line for team and skill wins over one for the skill, the team, everyone."""
+    weakest_first = sorted(lines, key=lambda line: (bool(line.skill), bool(line.team)))
+    return {line.name: line.reference for line in weakest_first}

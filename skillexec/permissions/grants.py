@@ -16,7 +16,7 @@ from skillexec.errors import Refused, Usage
 from skillexec.model import Source
 from skillexec.permissions.change import Change, Changes, Value
 from skillexec.permissions.explain import Question, examine
-from skillexec.permissions.facts import fetch
+from skillexec.permissions.facts import chain_of
 from skillexec.permissions.names import check_digest, check_skills
 from skillexec.permissions.teams import need_system, need_team
 from skillexec.schema import MAX_GRANTS, envelopes, grants, systems
@@ -113,7 +113,7 @@ def _refuse_out_of_bounds(connection: Connection, system: str, skill: str) -> No
     """Granting what the envelope, or the origin, does not hold would promise what no decision keeps."""
     chain = [
         link._replace(system_disabled=False, team_disabled=False)
-        for link in fetch(connection, system=system, skill=skill)
+        for link in chain_of(connection, system=system, skill=skill)
     ]
     chain[0] = chain[0]._replace(source=str(Source.THIRD_PARTY), pin=None)
     last = examine(tuple(chain), Question(system, skill))[-1]

@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, insert, or_, select, true
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, true
 
 from skillexec.errors import Usage
 from skillexec.model import ENV_NAME, RESERVED_ENV
 from skillexec.permissions.change import Change, Changes
+from skillexec.permissions.facts import EVERY, Mapped
 from skillexec.permissions.names import check_identifier, check_skills
 from skillexec.schema import secrets, teams
-
-EVERY = ""  # every team, every skill
-# Asked at every run, so it is made once.
-_FOR_A_RUN = select(secrets.c.name, secrets.c.reference, secrets.c.team, secrets.c.skill).where(
-    or_(secrets.c.team == bindparam("team"), secrets.c.team == EVERY),
-    or_(secrets.c.skill == bindparam("skill"), secrets.c.skill == EVERY),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Mapped:
-    """One line of the mapping. An empty team or skill stands for all of them."""
-
-    name: str
-    reference: str
-    team: str = EVERY
-    skill: str = EVERY
 
 
 def _check(name: str, team: str, skill: str) -> None:
@@ -99,31 +81,3 @@ def secret_mappings(
     of_skill = true() if skill is None else secrets.c.skill.in_([skill, EVERY])
     query = select(secrets).where(of_team, of_skill).order_by(secrets.c.name, secrets.c.team, secrets.c.skill)
     return tuple(Mapped(row.name, row.reference, row.team, row.skill) for row in connection.execute(query))
-
-
-def lines_for(connection: Connection, *, team: str, skill: str) -> tuple[Mapped, ...]:
-    """The lines that concern a run. Those with a skill are bound to it, which need not declare their names."""
-    found = connection.execute(_FOR_A_RUN, {"team": team, "skill": skill})
-    return tuple(Mapped(*row) for row in found)
-
-
-def strongest(lines: Iterable[Mapped]) -> dict[str, str]:
-    """Name -> reference: a line for team and skill wins over one for the skill, the team, everyone."""
-    weakest_first = sorted(lines, key=lambda line: (bool(line.skill), bool(line.team)))
-    return {line.name: line.reference for line in weakest_first}
-
-
-def references_for(connection: Connection, *, team: str, skill: str) -> Mapping[str, str]:
-    """Name -> reference for a run: a line for team and skill wins over one for the skill, the team, everyone.
-
-    Names bound to the skill are here even where the skill does not declare them; the caller decides which
-    of the others it needs.
-    """
-    return strongest(lines_for(connection, team=team, skill=skill))
-
-
-def names_bound_to(connection: Connection, *, team: str, skill: str) -> tuple[str, ...]:
-    """The names that the mapping itself adds to a skill, which need not declare them."""
-    bound = and_(secrets.c.skill == skill, or_(secrets.c.team == team, secrets.c.team == EVERY))
-    query = select(secrets.c.name).where(bound).distinct().order_by(secrets.c.name)
-    return tuple(connection.execute(query).scalars())

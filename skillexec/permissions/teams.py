@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from skillexec.errors import Refused, Usage
+from skillexec.model import MAX_ORIGINS
 from skillexec.permissions.approvals import revoke_approvals
 from skillexec.permissions.change import Change, Changes
-from skillexec.permissions.facts import MAX_DEPTH
 from skillexec.permissions.names import check_identifier
 from skillexec.permissions.references import unmap_team
 from skillexec.schema import envelopes, grants, secrets, systems, teams
@@ -196,7 +196,7 @@ def _origins_above(connection: Connection, system: str) -> list[tuple[str, str]]
     """The (system, team) pairs from this system up to the top of its chain."""
     chain: list[tuple[str, str]] = []
     current: str | None = system
-    while current is not None and len(chain) <= MAX_DEPTH:
+    while current is not None and len(chain) <= MAX_ORIGINS:
         query = select(systems.c.team, teams.c.origin).join_from(
             systems, teams, teams.c.name == systems.c.team
         )
@@ -209,7 +209,7 @@ def _origins_above(connection: Connection, system: str) -> list[tuple[str, str]]
 def _levels_below(connection: Connection, team: str) -> int:
     """How many teams deep the spawning below this team goes."""
     below, level = [team], -1
-    while below and level <= MAX_DEPTH:
+    while below and level <= MAX_ORIGINS:
         query = select(teams.c.name).join_from(teams, systems, teams.c.origin == systems.c.name)
         below = list(connection.execute(query.where(systems.c.team.in_(below))).scalars())
         level += 1
@@ -223,9 +223,9 @@ def _refuse_bad_chain(connection: Connection, team: str, origin: str) -> None:
         raise Refused(
             f"team {team} can't be spawned from {path}: that would be a cycle", hint="`skillexec team list`"
         )
-    if len(above) + _levels_below(connection, team) > MAX_DEPTH:
+    if len(above) + _levels_below(connection, team) > MAX_ORIGINS:
         raise Refused(
-            f"team {team} would be more than {MAX_DEPTH} origins deep",
+            f"team {team} would be more than {MAX_ORIGINS} origins deep",
             hint="spawn it from a system nearer to the top",
         )
 
