@@ -6,8 +6,6 @@ in this process's memory, for a short while, and nowhere else.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import os
 import threading
 import time
@@ -19,6 +17,8 @@ from skillexec.errors import SecretsMissing, Usage
 from skillexec.model import SECRET_MAX, SECRET_MIN
 
 if TYPE_CHECKING:
+    import asyncio
+
     from onepassword.client import Client
 
 TOKEN_VARIABLE = "OP_SERVICE_ACCOUNT_TOKEN"  # noqa: S105 - the name of a variable, not a token
@@ -205,10 +205,12 @@ class Vault:
 
     def _fetch(self, references: Sequence[str]) -> Mapping[str, Answer]:
         """One call, under our own deadline. A failure as a whole is a problem of each reference."""
+        import asyncio  # takes longer than a run without secrets has time for
+
         future = asyncio.run_coroutine_threadsafe(self._backend.fetch(references), self._running_loop())
         try:
             return future.result(timeout=self._deadline)
-        except concurrent.futures.TimeoutError:
+        except TimeoutError:
             future.cancel()
             problem = f"the vault did not answer within {self._deadline:g} s (check the network)"
         except VaultUnreachable as error:
@@ -218,6 +220,8 @@ class Vault:
         return {reference: Answer(problem=problem) for reference in references}
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
+        import asyncio
+
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -237,6 +241,8 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 async def _end_tasks() -> None:
     """Whoever still waits for the vault waits no longer; a moment to go, for what does not heed a cancel."""
+    import asyncio
+
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
