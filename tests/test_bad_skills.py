@@ -50,6 +50,16 @@ def _bomb() -> bytes:
     return HEAD + "\n".join(lines).encode() + b"\n---\n"
 
 
+def _deep_json(key: str, levels: int) -> bytes:
+    """JSON in a text, as deep as Python's decoder takes it and deeper than whoever reads the value could bear."""
+    deep = '{"a":' * levels + "1" + "}" * levels
+    lines = {
+        "input_schema": f"input_schema: '{deep}'",
+        "metadata.cyberagent": f"metadata:\n  cyberagent: '{{\"input_schema\": {deep}}}'",
+    }
+    return HEAD + lines[key].encode() + b"\n---\n"
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -62,6 +72,11 @@ def _bomb() -> bytes:
             HEAD + b"".join(b" " * n + b"k:\n" for n in range(300)) + b"---\n",
             "deep",
             id="300 levels, indented",
+        ),
+        *(
+            pytest.param(_deep_json(key, levels), "deep", id=f"{levels} levels, JSON in {key}")
+            for key in ("input_schema", "metadata.cyberagent")
+            for levels in (300, 600, 900)
         ),
         pytest.param(b"---\nname: bad\ndescription: caf\xe9\n---\n", "UTF-8", id="invalid UTF-8"),
         pytest.param(b"---\nname: bad\ndescription: a\0b\n---\n", "", id="NUL in a value"),

@@ -277,3 +277,22 @@ def test_dependencies_are_found_where_scripts_state_them(tmp_path: Path) -> None
     assert found["package.json"].requires == ("docx ^9",)
     assert "more than one" in found["scripts/twice.py"].problem
     assert found["scripts/bad.py"].problem
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("huge.py", f"# /// script\n# x = {'1' * 5000}\n# ///\n"),
+        ("date.py", "# /// script\n# x = 2024-13-45\n# ///\n"),
+        ("deep.py", f"# /// script\n# x = {'[' * 5000}{']' * 5000}\n# ///\n"),
+        ("package.json", f'{{"x": {"1" * 5000}}}'),
+        ("package.json", "[" * 100_000),
+    ],
+)
+def test_dependencies_that_cant_be_understood_are_a_problem_of_their_file(
+    tmp_path: Path, file: str, text: str
+) -> None:
+    directory = write_skill(tmp_path, "needy")
+    (directory / file).write_text(text)
+    found = find_dependencies(take_bundle(directory))
+    assert [one.file for one in found if one.problem] == [file]

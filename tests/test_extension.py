@@ -85,6 +85,8 @@ def test_an_extension_that_is_no_mapping_breaks_the_skill(value: str) -> None:
         "metadata:\n  cyberagent: {tool: jq}\n  cyberagent.tool: sh\n",
         "metadata:\n  cyberagent: {input_schema: {a: b}}\ninput_schema: {}\n",
         "metadata:\n  cyberagent: {tool: jq, tool: sh}\n",
+        'metadata:\n  cyberagent: \'{"tool": "jq", "tool": "sh"}\'\n',
+        'input_schema: \'{"properties": {"a": {}, "a": {}}}\'\n',
         "metadata: {a: b}\nmetadata: {c: d}\n",
         "name: my-skill\n",
         "allowed-tools: Read\nallowed-tools: Bash\n",
@@ -94,6 +96,18 @@ def test_an_extension_that_is_no_mapping_breaks_the_skill(value: str) -> None:
 def test_what_decides_how_a_skill_runs_can_not_be_given_twice(yaml: str) -> None:
     said = reason(BASIC + yaml)
     assert "given twice" in said or "in two ways" in said
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_what_json_has_no_number_for_breaks_the_skill(number: str) -> None:
+    assert "not a number of JSON" in reason(BASIC + f"input_schema: '{{\"maximum\": {number}}}'\n")
+
+
+def test_json_in_a_text_may_be_as_deep_as_yaml() -> None:
+    deep = '{"a":' * 250 + "1" + "}" * 250
+    assert read(BASIC + f"input_schema: '{deep}'\n") == read(
+        BASIC + f"input_schema: {deep}\n".replace(":", ": ")
+    )
 
 
 def test_other_duplicate_keys_are_a_diagnostic_and_the_last_one_counts() -> None:

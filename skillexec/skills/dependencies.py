@@ -62,7 +62,7 @@ def _pep723(file: str, text: str) -> Dependencies | None:
 
     try:
         table = tomllib.loads(blocks[0])
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError itself: an integer of 5,000 digits
         return Dependencies(file, "pep723", problem=str(error) or "nested too deeply")
     python = table.get("requires-python")
     return Dependencies(

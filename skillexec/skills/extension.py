@@ -10,6 +10,7 @@ given in two ways, makes the skill broken. Keys that are not known are let pass 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -59,19 +60,52 @@ class _Given:
         return Broken(message, line=self.line, hint=f"correct `{self.key}` in SKILL.md")
 
 
+class _Unsound(Exception):
+    """JSON that Python's decoder takes, and that we don't."""
+
+
 def _written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _Unsound(f"{shown(text)} is not a number of JSON")
+    return number
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _Unsound(f"the key {shown(key)} is given twice")
+        found[key] = value
+    return found
+
+
+def _depth(value: Any) -> int:
+    """How deep a value is nested, found without recursion."""
+    level, depth = [value], 0
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        depth += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return depth
+
+
 def _json(given: _Given, expected: str) -> Any:
-    """The JSON that a text holds. Depth is bounded: the decoder recurses, and so do those who read the value."""
-    text = str(given.value)
-    if text.count("[") + text.count("{") > MAX_DEPTH * 8:
-        raise given.wrong(expected)
+    """The JSON that a text holds, held to what YAML is: no key twice, and a depth that those who read it survive."""
     try:
-        return json.loads(text)
+        value = json.loads(
+            str(given.value), object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite
+        )
+        if _depth(value) > MAX_DEPTH:
+            raise _Unsound(f"nested deeper than {MAX_DEPTH} levels")
+    except _Unsound as unsound:
+        raise Broken(f"{given.key}: {unsound}", line=given.line, hint=f"correct `{given.key}`") from None
     except (ValueError, RecursionError):
         raise given.wrong(expected) from None
+    return value
 
 
 def _mapping(given: _Given) -> Mapping[str, Any]:
