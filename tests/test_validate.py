@@ -10,12 +10,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from skill_folders import write_skill
 from skills_ref.validator import validate as reference
 
 from skillexec.cli.context import App
@@ -308,6 +310,32 @@ def test_a_path_that_is_not_there_is_invalid(tmp_path: Path) -> None:
     assert "there is no" in result.output
 
 
+CLOSED = """
+import os, sys
+from click.testing import CliRunner
+from skillexec.cli.validate import validate
+CliRunner().invoke(validate, sys.argv[1:])  # loads every module, while all of them can be read
+if os.geteuid() == 0:  # permissions do not stop root
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for path in sys.argv[1], sys.argv[1] + "/closed":
+    print(CliRunner().invoke(validate, [path]).output)
+"""
+
+
+def test_a_folder_that_cant_be_looked_into_is_said_and_not_passed_over() -> None:
+    with tempfile.TemporaryDirectory() as made:  # pytest's own folder is closed to others
+        Path(made).chmod(0o755)
+        for name in ("open", "closed"):
+            write_skill(Path(made), name)
+        Path(made, "closed").chmod(0o000)
+        answer = subprocess.run(
+            [sys.executable, "-c", CLOSED, made], capture_output=True, text=True, timeout=30, check=True
+        )
+        Path(made, "closed").chmod(0o755)
+    assert "2 skills: 1 valid, 1 invalid" in answer.stdout
+    assert answer.stdout.count("closed can't be looked into") == 2
+
+
 def test_json_holds_every_finding(write: Write) -> None:
     result = run(write(BASIC + "version: 1\n"), "--strict", "--json")
     document = json.loads(result.output)
@@ -335,6 +363,9 @@ def test_the_reference_beside_us_agrees_or_its_bug_is_named(write: Write) -> Non
         write(
             raw=b"---\nname: bytes\ndescription: \xff\n---\n", folder="bytes"
         ): "skills-ref crashes, --strict rejects",
+        write(
+            f"name: long\ndescription: b\nlicense: {'x' * 70_000}\n", "long"
+        ): "skills-ref accepts, --strict rejects (known: --strict reads at most 64 KiB",
     }
     for directory, line in said.items():
         assert line in run(directory, "--with-skills-ref").output

@@ -10,11 +10,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from skillexec.config import Config
     from skillexec.home import Home
     from skillexec.state import State
 
 JSON_VERSION = 1
+
+
+def working_directory() -> Path | None:
+    """Where one is, which makes it the project; None where somebody removed it."""
+    from pathlib import Path
+
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 class App:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skillexec.cli.context import App, Command, pass_app
+from skillexec.cli.context import App, Command, pass_app, working_directory
 from skillexec.errors import SkillError
 from skillexec.model import Severity
 
@@ -36,16 +36,17 @@ class _Result:
 
 def _folders(path: Path) -> list[Path]:
     """The skills that a path stands for: a folder, its SKILL.md, or a folder of such folders."""
-    from skillexec.skills.regular import FILE_NAMES, holds_skill
+    from skillexec.skills.regular import FILE_NAMES, holds_skill, is_closed
 
     # Absolute, because a skill's name has to be its folder's, and `.` has none.
-    path = Path(os.path.abspath(path))  # noqa: PTH100 - pathlib's own would follow links
     try:
+        path = Path(os.path.abspath(path))  # noqa: PTH100 - pathlib's own would follow links
         if path.name in FILE_NAMES and not path.is_dir():
             return [path.parent]
-        if holds_skill(path) or not path.is_dir():
+        if holds_skill(path) or is_closed(path) or not path.is_dir():
             return [path]
-        return sorted(child for child in path.iterdir() if holds_skill(child)) or [path]
+        # A folder that can't be looked into may hold one: that is said, not passed over.
+        return sorted(child for child in path.iterdir() if holds_skill(child) or is_closed(child)) or [path]
     except OSError as error:
         raise SkillError(f"{path} can't be read: {error.strerror}", hint="check who may read it") from error
 
@@ -66,8 +67,8 @@ def _printable(text: object) -> str:
 
 def _place(path: Path) -> str:
     """Relative where it lies beneath the working directory, as compilers and editors have it."""
-    here = Path.cwd()
-    return _printable(path.relative_to(here) if path.is_relative_to(here) else path)
+    here = working_directory()
+    return _printable(path.relative_to(here) if here and path.is_relative_to(here) else path)
 
 
 def _line(found: Finding) -> str:
@@ -121,7 +122,9 @@ def _document(results: Sequence[_Result]) -> dict[str, Any]:
 
 
 @click.command(cls=Command)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path)
+)
 @click.option("--strict", is_flag=True, help="Be exactly as strict as the reference validator, skills-ref.")
 @click.option(
     "--with-skills-ref", is_flag=True, help="Run skills-ref too, and say where --strict differs from it."

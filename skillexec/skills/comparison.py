@@ -8,7 +8,7 @@ from pathlib import Path
 
 from skillexec.errors import SkillError, Usage
 from skillexec.model import Severity
-from skillexec.skills.frontmatter import BOM, split
+from skillexec.skills.frontmatter import BOM, MAX_BYTES, TooLong, split
 from skillexec.skills.regular import read_regular, skill_file
 from skillexec.skills.strict import validate_strict
 
@@ -57,12 +57,24 @@ def _cut_elsewhere(data: bytes) -> bool:
     return parts[1] != ours
 
 
+def _is_too_long(data: bytes) -> bool:
+    try:
+        split(data)
+    except TooLong:
+        return True
+    except SkillError:
+        pass
+    return False
+
+
 def _why(directory: Path, theirs: Verdict) -> str:
     if theirs is Verdict.CRASHES:
         return "known: skills-ref crashes on this file instead of reporting it"
     data = read_regular(skill_file(directory))
     if data.startswith(BOM):
         return "known: skills-ref rejects a byte order mark"
+    if _is_too_long(data):
+        return f"known: --strict reads at most {MAX_BYTES >> 10} KiB of frontmatter"
     if _cut_elsewhere(data):
         return "known: skills-ref ends the frontmatter at any `---`, also inside a value"
     return "not known: please report it, with the file"

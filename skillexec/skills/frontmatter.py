@@ -76,6 +76,15 @@ class Broken(SkillError):
         self.line = line
 
 
+class TooLong(Broken):
+    """More frontmatter than we read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the frontmatter is longer than {MAX_BYTES >> 10} KiB", hint="move text into the body"
+        )
+
+
 def split(data: bytes) -> Frontmatter:
     """Find the frontmatter in a file, or in the first PREFIX_BYTES of one.
 
@@ -97,7 +106,7 @@ def split(data: bytes) -> Frontmatter:
 
 def _unclosed(length: int) -> Broken:
     if length > MAX_BYTES:
-        return Broken(f"the frontmatter is longer than {MAX_BYTES >> 10} KiB", hint="move text into the body")
+        return TooLong()
     return Broken("the frontmatter is not closed", hint="end it with a line that is exactly `---`")
 
 

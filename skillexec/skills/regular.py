@@ -18,6 +18,11 @@ def holds_skill(directory: Path) -> bool:
     return any(os.access(directory / name, os.F_OK) for name in FILE_NAMES)
 
 
+def is_closed(directory: Path) -> bool:
+    """Whether it is a folder whose files we may not even look for."""
+    return directory.is_dir() and not os.access(directory, os.X_OK)
+
+
 def skill_file(directory: Path) -> Path:
     """The folder's SKILL.md, or its skill.md."""
     for name in FILE_NAMES:
@@ -27,7 +32,7 @@ def skill_file(directory: Path) -> Path:
         raise SkillError(f"there is no {directory}", hint="name the folder that holds SKILL.md")
     if not stat.S_ISDIR(os.stat(directory).st_mode):
         raise SkillError(f"{directory} is not a folder", hint="name the folder that holds SKILL.md")
-    if not os.access(directory, os.X_OK):
+    if is_closed(directory):
         raise SkillError(f"{directory} can't be looked into", hint=f"chmod u+x {quote(str(directory))}")
     raise SkillError("there is no SKILL.md in the folder", hint="create it, with a name and a description")
 

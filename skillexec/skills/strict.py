@@ -2,7 +2,8 @@
 
 It accepts and rejects the same skills, with four differences, each a bug on the other side: `---` inside a value
 does not end the frontmatter, a byte order mark is fine, what makes it crash gives a finding, and nested metadata,
-which it turns into the source text of a Python dict, gives a warning.
+which it turns into the source text of a Python dict, gives a warning. And one bound of our own: frontmatter of more
+than 64 KiB is refused, so that no file takes longer than a second.
 """
 
 from __future__ import annotations
