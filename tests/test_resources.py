@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,20 @@ def test_text_past_the_limit_is_cut_between_characters_and_says_so(skill: Skill)
     assert "first 51 of 200 bytes" in found.notice
     assert "--limit 200" in found.notice
     assert not read_resource(skill, "long.md", limit=200).truncated
+    first = read_resource(skill, "long.md", limit=1)
+    assert (first.text, first.truncated) == ("", True)
+    assert first.notice
+
+
+def test_commands_in_notices_and_hints_are_safe_to_paste(skill: Skill) -> None:
+    odd = replace(skill, name="x; touch owned")
+    (skill.directory / "$(id).md").write_text("text")
+    notice = read_resource(odd, "$(id).md", limit=2).notice
+    assert "read 'x; touch owned' '$(id).md' --limit" in notice
+    assert "load 'x; touch owned' --limit" in load_body(odd, limit=1).notice
+    with pytest.raises(PathRefused) as caught:
+        read_resource(odd, "none")
+    assert "show 'x; touch owned'" in caught.value.hint
 
 
 @pytest.mark.parametrize(

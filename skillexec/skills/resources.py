@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from shlex import quote
 
 from skillexec.errors import PathRefused, Usage
 from skillexec.model import Bundle, BundleFile, Skill
@@ -84,7 +85,7 @@ def _opened(skill: Skill, path: str) -> Iterator[int]:
         finally:
             os.close(folder)
     except OSError as error:
-        hint = f"`skillexec skill show {skill.name}` lists its files"
+        hint = f"`skillexec skill show {quote(skill.name)}` lists its files"
         raise PathRefused(f"can't read {path!r} of {skill.name}: {error.strerror}", hint=hint) from error
     try:
         _refuse_left_out(relative)
@@ -129,7 +130,7 @@ def resource_in(bundle: Bundle, skill: Skill, path: str, *, limit: int = LIMIT) 
     _checked_limit(limit)
     data = file_in(bundle, "/".join(_parts(path)))
     if data is None:
-        hint = f"`skillexec skill show {skill.name}` lists its files"
+        hint = f"`skillexec skill show {quote(skill.name)}` lists its files"
         raise PathRefused(f"{skill.name} has no file {path!r}", hint=hint)
     return _resource(skill, path, data[:limit], len(data))
 
@@ -137,10 +138,10 @@ def resource_in(bundle: Bundle, skill: Skill, path: str, *, limit: int = LIMIT) 
 def _resource(skill: Skill, path: str, data: bytes, size: int) -> Resource:
     truncated = size > len(data)
     text = _decoded(data, whole=not truncated)
-    notice = (
-        _notice(len(data), size, f"skillexec skill read {skill.name} {path}") if truncated and text else ""
-    )
-    return Resource(path, size, _mime(path, text), text, truncated and text is not None, notice)
+    if text is None or not truncated:
+        return Resource(path, size, _mime(path, text), text)
+    notice = _notice(len(data), size, f"skillexec skill read {quote(skill.name)} {quote(path)}")
+    return Resource(path, size, _mime(path, text), text, True, notice)
 
 
 def load_body(skill: Skill, *, limit: int = LIMIT) -> Body:
@@ -168,7 +169,7 @@ def _body(skill: Skill, text: str, limit: int, *, size: int, whole: bool) -> Bod
     if whole and len(raw) <= limit:
         return Body(text)
     shown = raw[:limit].decode("utf-8", "ignore")
-    return Body(shown, True, _notice(limit, size, f"skillexec skill load {skill.name}"))
+    return Body(shown, True, _notice(limit, size, f"skillexec skill load {quote(skill.name)}"))
 
 
 def list_files(skill: Skill) -> tuple[BundleFile, ...]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from errno import ELOOP
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from skillexec.errors import SkillError
@@ -249,7 +250,7 @@ def scan_root(path: Path, source: Source, *, cache: Path | None = None, reader: 
     try:
         folder = open_top(path)
     except OSError as error:
-        hint = f"bring the folder back, or `skillexec root remove '{path}'`"
+        hint = f"bring the folder back, or `skillexec root remove {quote(str(path))}`"
         return RootScan(problems=(Problem(path, f"the root can't be opened: {error.strerror}", hint),))
     try:
         with _no_collection():
