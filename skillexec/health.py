@@ -112,7 +112,7 @@ def _skills(home: Home, config: Config) -> Iterator[Check]:
             "skills", Mark.WARNING, f"{broken.directory}: {broken.reason}", "`skillexec skill list --broken`"
         )
     for problem in found.problems:
-        yield Check("skills", Mark.WARNING, str(problem), "`skillexec root list`")
+        yield Check("skills", Mark.WARNING, f"{problem.path}: {problem.message}", problem.hint)
 
 
 def _secrets(home: Home, config: Config) -> Iterator[Check]:

@@ -6,6 +6,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from skillexec.errors import StateUnusable
 
@@ -41,7 +42,10 @@ class Home:
 
     @property
     def exists(self) -> bool:
-        return self.path.is_dir()
+        try:
+            return self.path.is_dir()
+        except OSError:  # not ours to look at, or no possible path: whoever opens what is in it will say so
+            return False
 
     def check(self) -> None:
         """Refuse a home that is missing or that others may write: it holds the grants."""
@@ -59,7 +63,9 @@ class Home:
                 hint="use a home of your own with --home",
             )
         if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise StateUnusable(f"others may write to the home {self.path}", hint=f"chmod 0700 '{self.path}'")
+            raise StateUnusable(
+                f"others may write to the home {self.path}", hint=f"chmod 0700 {quote(str(self.path))}"
+            )
 
     def create(self) -> None:
         """Make the folders, for this user alone. Does nothing where they are."""

@@ -22,9 +22,9 @@ def create_home(home: Home, *, actor: str, config: str) -> bool:
     from skillexec.audit.checkpoint import create_key, key_id
     from skillexec.state import State
 
-    before = home.state_file.exists()
     home.create()
     home.check()
+    before = home.state_file.exists()
     _write_config(home, config)
     if not home.audit_key.exists():
         if before:

@@ -261,6 +261,45 @@ def test_folders_and_files_without_permission_are_broken_and_the_rest_loads() ->
     assert broken.count("Permission denied") == 3
 
 
+CLOSED_PROJECT = """
+import os, sys
+from pathlib import Path
+from skillexec.model import Source
+from skillexec.skills.discovery import Library
+root, project = map(Path, sys.argv[1:])
+Library([(root, Source.ORG)], project=project).scan()  # loads every module, while all of them can be read
+if os.geteuid() == 0:  # permissions do not stop root
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+found = Library([(root, Source.ORG)], project=project).scan()
+print(sorted(found.skills))
+print([(one.path.name, one.message) for one in found.problems])
+"""
+
+
+@pytest.mark.parametrize(
+    ("closed", "named"), [(".", "project"), (".claude", "skills"), (".claude/skills", "skills")]
+)
+def test_a_project_that_cant_be_looked_into_is_a_problem_and_the_rest_loads(closed: str, named: str) -> None:
+    with tempfile.TemporaryDirectory() as made:  # pytest's own folder is closed to others
+        Path(made).chmod(0o755)
+        root, project = Path(made, "root"), Path(made, "project")
+        write_skill(root, "fine")
+        write_skill(project / ".claude/skills", "hidden")
+        (project / closed).chmod(0o000)
+        answer = subprocess.run(
+            [sys.executable, "-c", CLOSED_PROJECT, root, project],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        (project / closed).chmod(0o755)
+    assert answer.returncode == 0, answer.stderr
+    skills, problems = answer.stdout.splitlines()
+    assert skills == "['fine']"
+    assert problems.count(f"('{named}', ") == problems.count("('") == 1
+
+
 def test_a_file_that_never_stops_growing_is_broken_and_bounded(tmp_path: Path) -> None:
     file = write_skill(tmp_path, "bad") / "SKILL.md"
     stop = threading.Event()

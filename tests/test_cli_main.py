@@ -113,6 +113,61 @@ def test_an_error_with_json_is_one_object_on_stdout(home: Path) -> None:
     assert "skillexec init" in problem["error"]["hint"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["bogus", "--json"], ["skill", "bogus", "--json"], ["skill", "show", "x", "--bogus", "--json"]],
+)
+def test_json_that_stands_after_the_mistake_counts_too(home: Path, arguments: list[str]) -> None:
+    done = skillexec(*arguments, home=home)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == "usage"
+
+
+def test_json_of_a_script_is_not_ours(home: Path) -> None:
+    done = skillexec("bogus", "--", "--json", home=home)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+IN_A_FOLDER_THAT_IS_GONE = """
+import os, sys
+os.rmdir(os.getcwd())
+from skillexec.cli.boundary import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["skill", "list"], 0),
+        (["root", "list"], 0),
+        (["skill", "show", "web-search"], 0),
+        (["skill", "validate", "x"], 24),
+        (["root", "add", "x", "--source", "org"], 2),
+    ],
+)
+def test_a_working_directory_that_is_gone_is_no_project_and_no_bug(
+    home: Path, tmp_path: Path, arguments: list[str], status: int
+) -> None:
+    assert skillexec("init", home=home).returncode == 0
+    (tmp_path / "gone").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", IN_A_FOLDER_THAT_IS_GONE, *arguments],
+        env={"PATH": os.environ["PATH"], "SKILLEXEC_HOME": str(home)},
+        cwd=tmp_path / "gone",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+
+
+@pytest.mark.parametrize("command", [["init"], ["skill", "list"], ["root", "list"], ["team", "list"]])
+def test_a_home_that_can_be_none_is_refused(tmp_path: Path, command: list[str]) -> None:
+    assert skillexec(*command, home=tmp_path / ("x" * 300)).returncode == 40
+
+
 def test_init_makes_a_home_for_this_user_alone_and_again_changes_nothing(home: Path) -> None:
     assert skillexec("init", home=home).returncode == 0
     for path in [home, *home.rglob("*")]:

@@ -98,12 +98,23 @@ def test_a_root_that_is_none_is_refused_with_what_to_do(ready: Run, arguments: t
 
 def test_a_path_that_is_no_folder_is_refused_with_what_to_do(ready: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for path in ("file", "missing"):
+    for path, hint in (("file", "name the folder"), ("missing", "mkdir")):
         done = ready("root", "add", str(tmp_path / path), "--source", "org")
         assert done.returncode == 2
-        assert "mkdir" in done.stderr
+        assert hint in done.stderr
     assert ready("root", "add", str(tmp_path), "--source", "friends").returncode == 2
     assert ready("root", "move", str(tmp_path), "0").returncode == 2
+
+
+@pytest.mark.parametrize("path", ["", "~no-such-user/skills", "x" * 300, "x/" * 3000, "loop", "loop/x"])
+def test_a_path_that_can_be_no_folder_is_refused_in_every_place(
+    ready: Run, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "project/loop").symlink_to("loop")
+    commands = (("root", "add", "--source", "org"), ("root", "remove"), ("trust",))
+    assert [ready(*command, path).returncode for command in commands] == [2, 2, 2]
+    assert ready("trust", "--remove", path).returncode in (0, 2)  # it may have been one once
+    assert roots(ready) == []
 
 
 def test_without_a_home_changes_are_refused_and_lists_still_work(run: Run, tmp_path: Path) -> None:
@@ -144,3 +155,18 @@ def test_the_rest_of_the_config_stays_as_the_operator_wrote_it(
     assert "# mine" in text
     assert "memory = '256m' # small" in text
     assert roots(ready) == [(1, "org", "one")]
+
+
+def test_doctor_says_what_is_wrong_with_skills_and_roots_on_one_line_each(ready: Run, tmp_path: Path) -> None:
+    root = tmp_path / "odd"
+    (root / "x\n  ok  state    all is well\x1b[2J").mkdir(parents=True)
+    next(root.iterdir()).joinpath("SKILL.md").write_text("no frontmatter")
+    (tmp_path / "gone").mkdir()
+    for folder in (root, tmp_path / "gone"):
+        ready("root", "add", str(folder), "--source", "org")
+    (tmp_path / "gone").rmdir()
+    shown = ready("doctor").stdout
+    assert "\x1b" not in shown
+    assert not any(line.startswith("  ok  state    all is well") for line in shown.splitlines())
+    assert f"{tmp_path / 'gone'}: the root can't be opened" in shown
+    assert f"next: bring the folder back, or `skillexec root remove {tmp_path / 'gone'}`" in shown

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import click
 
-from skillexec.cli.context import App, Command, pass_app
+from skillexec.cli.context import App, Command, pass_app, working_directory
 from skillexec.errors import Usage
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -56,7 +55,7 @@ def approve(app: App, skill: str, system: str, until: str | None, revoke: bool) 
             words = f"revoked {len(changes)}" if changes else "there was no approval"
             app.answer({"revoked": len(changes)}, lambda: click.echo(f"{skill} as {system}: {words}"))
             return
-        found = library_for(app.config(), app.home, project=Path.cwd()).get(skill)
+        found = library_for(app.config(), app.home, project=working_directory()).get(skill)
         digest = take_bundle(found.directory).digest
         changes = admin.approve(system=system, skill=skill, digest=digest, expires=expires)
     ends = f" until {expires:%Y-%m-%d %H:%M} UTC" if expires else ""

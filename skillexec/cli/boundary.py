@@ -43,6 +43,12 @@ def _report(app: App, error: SkillexecError) -> int:
     return error.exit_status
 
 
+def _asks_for_json(arguments: list[str] | None) -> bool:
+    """Whether --json was given where click had not come to it. What follows `--` is a script's own."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return "--json" in given[: given.index("--") if "--" in given else None]
+
+
 def _as_usage(error: click.ClickException) -> Usage:
     context = error.ctx if isinstance(error, click.UsageError) else None
     return Usage(error.format_message(), hint=f"`{context.command_path} --help`" if context else "")
@@ -88,6 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     except SkillexecError as error:
         status = _report(app, error)
     except click.ClickException as error:
+        app.json = app.json or _asks_for_json(arguments)
         status = _report(app, _as_usage(error))
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from skillexec.cli.context import App, Command, pass_app
+from skillexec.cli.table import one_line
 
 
 @click.command(cls=Command)
@@ -28,9 +29,11 @@ def doctor(app: App, deep: bool) -> int:
         if app.json:
             return
         word, colour = marks[check.mark]
-        click.echo(f"{click.style(word.rjust(4), fg=colour)}  {check.subject.ljust(8)} {check.finding}")
+        click.echo(
+            f"{click.style(word.rjust(4), fg=colour)}  {check.subject.ljust(8)} {one_line(check.finding)}"
+        )
         if check.hint:
-            click.echo(f"               next: {check.hint}")
+            click.echo(f"               next: {one_line(check.hint)}")
 
     for check in checks(app.home):
         show(check)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skillexec.cli.context import App
+from skillexec.cli.context import App, working_directory
 from skillexec.errors import SkillUnknown
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ def find_skills(app: App, names: tuple[str, ...]) -> list[Skill]:
     """The skills of these names as they are found from here, or an error that says what there is."""
     from skillexec.catalog import library_for
 
-    return library_for(app.config(), app.home, project=Path.cwd()).find(names)
+    return library_for(app.config(), app.home, project=working_directory()).find(names)
 
 
 def find_source(app: App, name: str) -> Source | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from skillexec.cli.context import App, Command, Group, pass_app
+from skillexec.cli.context import App, Command, Group, pass_app, working_directory
 from skillexec.cli.table import print_table, printable
 from skillexec.errors import Usage
 from skillexec.model import Source
@@ -28,15 +31,33 @@ def root() -> None:
 
 
 def _absolute(path: str) -> Path:
-    return Path(path).expanduser().absolute()
+    if not path:  # an unset variable must not mean the working directory
+        raise Usage("an empty path names no folder", hint="name it; `.` is the one that you are in")
+    try:
+        return Path(path).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # ~somebody who is not there; a working directory that is gone
+        raise Usage(f"{path}: {error}", hint="give an absolute path") from error
+
+
+def _resolved(path: str) -> Path:
+    """Without links. A path that leads nowhere, or round in a circle, is as good as another."""
+    return Path(os.path.realpath(_absolute(path)))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        raise Usage(f"{path} does not exist", hint=f"make it first: mkdir -p {quote(str(path))}") from None
+    except OSError as error:
+        raise Usage(f"{path}: {error.strerror}", hint="name a folder that you may read") from error
 
 
 def _folder(path: str) -> Path:
     found = _absolute(path)
-    if not found.is_dir():
-        what = "is not a folder" if found.exists() else "does not exist"
-        raise Usage(f"{found} {what}", hint=f"make it first: mkdir -p '{found}'")
-    folder = found.resolve()
+    if not _is_folder(found):
+        raise Usage(f"{found} is not a folder", hint="name the folder whose subfolders are skills")
+    folder = _resolved(path)
     if not (str(folder).isprintable() and len(str(folder)) <= _LONGEST):
         raise Usage(
             f"{str(folder)[:80]!r} can't be put on the record", hint="rename it, in printable characters"
@@ -75,7 +96,7 @@ def _save(app: App, roots: tuple[Root, ...], event: str, changed: Root, *, befor
 
 def _find(roots: tuple[Root, ...], path: str) -> Root:
     """The root of this path, which need not exist any more."""
-    wanted = {_absolute(path), _absolute(path).resolve()}
+    wanted = {_absolute(path), _resolved(path)}
     for one in roots:
         if one.path in wanted:
             return one
@@ -113,7 +134,7 @@ def _shown(app: App) -> list[dict[str, Any]]:
 
     config = app.config()
     positions = {one.path: position for position, one in enumerate(config.ordered_roots(), 1)}
-    library = library_for(config, app.home, project=Path.cwd())
+    library = library_for(config, app.home, project=working_directory())
     return [
         {"position": positions.get(path), "path": str(path), "source": str(source), "exists": path.is_dir()}
         for path, source in library.roots
@@ -169,7 +190,7 @@ def trust(app: App, path: str, withdraw: bool) -> None:
     from skillexec.config import save_trusted
 
     app.home.check()
-    project = _absolute(path).resolve() if withdraw else _folder(path)
+    project = _resolved(path) if withdraw else _folder(path)
     trusted = app.config().trusted
     if (project in trusted) is not withdraw:
         words = "is trusted already" if project in trusted else "was not trusted"

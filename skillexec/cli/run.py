@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skillexec.cli.context import App, Command, pass_app
+from skillexec.cli.context import App, Command, pass_app, working_directory
 from skillexec.cli.live import Live
 from skillexec.cli.table import printable
 from skillexec.errors import InvalidInput, Usage
@@ -230,7 +230,7 @@ def run(
     handed_in = tuple(_parse_file(file) for file in files)
     request = RunRequest(input=_parse_input(input_text), files=handed_in, **named)
     with (
-        Runner.open(app.home_option, once=True, actor=app.actor, project=Path.cwd()) as runner,
+        Runner.open(app.home_option, once=True, actor=app.actor, project=working_directory()) as runner,
         _live(app) as live,
     ):
         confirm = _confirmation(yes, app.json)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from skillexec.cli.context import App, Group, pass_app
+from skillexec.cli.context import App, Group, pass_app, working_directory
 from skillexec.cli.table import print_table
 
 
@@ -105,7 +103,7 @@ def check(app: App, skill: str | None, team: str) -> int:
         if skill is None:
             answers = check_all(connection, vault)
         else:
-            found = library_for(config, app.home, project=Path.cwd()).get(skill)
+            found = library_for(config, app.home, project=working_directory()).get(skill)
             answers = check_skill(connection, vault, found, team=team)
     rows = [
         (answer.name, answer.scope, "no" if answer.problem else "yes", answer.problem) for answer in answers

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from skillexec.cli.context import App, Group, pass_app
+from skillexec.cli.context import App, Group, pass_app, working_directory
 from skillexec.errors import SkillError, Usage
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def skill() -> None:
 def _library(app: App) -> Library:
     from skillexec.catalog import library_for
 
-    return library_for(app.config(), app.home, project=Path.cwd())
+    return library_for(app.config(), app.home, project=working_directory())
 
 
 def _limit(function: Any) -> Any:

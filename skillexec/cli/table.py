@@ -14,7 +14,7 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() or character in "\n\t" else "�" for character in text)
 
 
-def _plain(value: str) -> str:
+def one_line(value: str) -> str:
     """One line, no control characters: what is shown may come from a stranger's file."""
     return "".join(character if character.isprintable() else "�" for character in " ".join(value.split()))
 
@@ -42,7 +42,7 @@ def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing") -> None:
     """Print the rows under their column names, or say in words that there are none."""
-    cells = [[_plain("" if cell is None else str(cell)) for cell in row] for row in rows]
+    cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
     if not cells:
         click.echo(empty)
     elif stdout_is_terminal():

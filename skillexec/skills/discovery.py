@@ -92,17 +92,26 @@ def project_roots(
     project: Path, trusted: Collection[Path]
 ) -> tuple[list[tuple[Path, Source]], list[Problem]]:
     """The folders of a project that hold skills, as trusted as the project is; and those that lead out of it."""
-    real = project.resolve()
+    real = Path(os.path.realpath(project))  # pathlib's own raises where links go in a circle
+    if not os.access(real, os.X_OK):
+        return [], [Problem(real, "the project can't be looked into", "go to a folder that you may read")]
     source = Source.USER if real in trusted else Source.THIRD_PARTY
     roots: list[tuple[Path, Source]] = []
     problems: list[Problem] = []
     for folder in (real / name for name in PROJECT_FOLDERS):
-        if folder.is_dir() and not folder.resolve().is_relative_to(real):
-            message = f"a link out of the project, to {folder.resolve()}: left out"
+        try:
+            target = folder.resolve() if folder.is_dir() else None
+        except OSError as error:
             problems.append(
-                Problem(folder, message, f"`skillexec root add {quote(str(folder.resolve()))} --source user`")
+                Problem(folder, f"can't be looked into: {error.strerror}", "check who may read it")
             )
-        elif folder.is_dir():
+            continue
+        if target is not None and not target.is_relative_to(real):
+            message = f"a link out of the project, to {target}: left out"
+            problems.append(
+                Problem(folder, message, f"`skillexec root add {quote(str(target))} --source user`")
+            )
+        elif target is not None:
             roots.append((folder, source))
     return roots, problems
 
