@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -212,6 +213,19 @@ def test_an_edit_of_the_same_size_with_its_time_put_back_is_seen(org: Path, cach
     assert file.stat().st_size == before.st_size
     assert library.get("sly").description == "BBBB"
     assert library.scan().skills["sly"].description == "BBBB"
+
+
+def test_a_file_from_the_future_is_remembered_and_its_changes_are_seen(org: Path, cache: Path) -> None:
+    file = write_skill(org, "ahead", description="AAAA") / "SKILL.md"
+    tomorrow = time.time_ns() + 86_400 * 10**9
+    os.utime(file, ns=(tomorrow, tomorrow))
+    settle()
+    library = Library([(org, Source.ORG)], cache=cache)
+    library.scan()
+    assert library.scan().listed[0].fresh is None
+    file.write_text(file.read_text().replace("AAAA", "BBBB"))
+    os.utime(file, ns=(tomorrow, tomorrow))
+    assert library.scan().skills["ahead"].description == "BBBB"
 
 
 def test_two_edits_within_one_tick_of_the_clock_are_not_missed(org: Path, cache: Path) -> None:

@@ -138,8 +138,13 @@ class _Scanner:
                 yield row
 
     def settled(self, info: os.stat_result) -> Stamp:
-        """The state to remember: none that could still change without showing it."""
-        changed = max(info.st_mtime_ns, info.st_ctime_ns)
+        """The state to remember: none that could still change without showing it.
+
+        A modification time ahead of the clock was put there, as by an archive from another time zone: then only the
+        time of the last change counts, which nobody can set.
+        """
+        ahead = info.st_mtime_ns > self.started
+        changed = info.st_ctime_ns if ahead else max(info.st_mtime_ns, info.st_ctime_ns)
         return stamp(info) if changed < self.started - _RACY_NS else NEVER
 
     def _problem(self, message: str) -> None:
