@@ -172,14 +172,17 @@ def test_prompt_as_a_system_offers_only_what_it_may_run_as_it_is_now(run: Run, s
 
 
 def test_nothing_that_an_author_wrote_controls_the_terminal(project: Path, home: Path, skills: Path) -> None:
-    directory = write_skill(skills, "evil", description='"red \\e[31m alert \\a"', body="body \x1b[2J\n")
+    directory = write_skill(
+        skills, "evil", description='"red \\e[31m \\x9b31m alert \\a"', body="body \x1b[2J\n"
+    )
     (directory / "x\x1b[31m.txt").write_text("y")
     (skills / "bad\x1b[31m").mkdir()
     (skills / "bad\x1b[31m/SKILL.md").write_text("---\nname: \x1b[31m\n---\n")
-    for command in ("list", "list --all", "list --broken", "show evil", "load evil"):
+    for command in ("list", "list --all", "list --broken", "show evil", "load evil", "prompt evil"):
         shown = _on_a_terminal(f"skill {command}", home=home, cwd=project)
         assert "\x1b[31m" not in shown
         assert "\x1b[2J" not in shown
+        assert "\x9b" not in shown
     exact = skillexec("skill", "load", "evil", home=home, cwd=project)  # in a pipe
     assert exact.stdout == "body \x1b[2J\n"
 

@@ -135,8 +135,9 @@ def _shown(app: App) -> list[dict[str, Any]]:
     config = app.config()
     positions = {one.path: position for position, one in enumerate(config.ordered_roots(), 1)}
     library = library_for(config, app.home, project=working_directory())
+    exists = os.path.isdir  # pathlib's own raises where it may not look
     return [
-        {"position": positions.get(path), "path": str(path), "source": str(source), "exists": path.is_dir()}
+        {"position": positions.get(path), "path": str(path), "source": str(source), "exists": exists(path)}
         for path, source in library.roots
     ]
 

@@ -179,6 +179,7 @@ def _chosen(library: Library, names: tuple[str, ...]) -> list[Skill]:
 @pass_app
 def prompt(app: App, names: tuple[str, ...], form: str, location: bool, system: str | None) -> None:
     """Print what an agent is told of its skills: <available_skills>, five at most, nothing where there are none."""
+    from skillexec.cli.skill_view import print_text
     from skillexec.skills.prompt import render_prompt
 
     if names and system:
@@ -192,7 +193,7 @@ def prompt(app: App, names: tuple[str, ...], form: str, location: bool, system: 
         skills = _chosen(_library(app), names)
     text = render_prompt(skills, format="json" if form == "json" else "xml", location=location)
     document = {"format": form, "skills": [one.name for one in skills], "prompt": text}
-    app.answer(document, lambda: click.echo(text, nl=bool(text)))
+    app.answer(document, lambda: print_text(text, "") if text else None)
 
 
 @skill.command()
