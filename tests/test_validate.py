@@ -365,10 +365,27 @@ def test_the_reference_beside_us_agrees_or_its_bug_is_named(write: Write) -> Non
         ): "skills-ref crashes, --strict rejects",
         write(
             f"name: long\ndescription: b\nlicense: {'x' * 70_000}\n", "long"
-        ): "skills-ref accepts, --strict rejects (known: --strict reads at most 64 KiB",
+        ): "skills-ref was not asked, --strict rejects (known: --strict reads at most 64 KiB",
     }
     for directory, line in said.items():
         assert line in run(directory, "--with-skills-ref").output
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "10 MB"])
+def test_the_reference_is_not_asked_about_what_would_keep_it_busy_for_ever(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "my-skill/SKILL.md"
+    file.parent.mkdir()
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "device":
+        file.symlink_to("/dev/zero")
+    else:
+        file.write_text(f"---\n{BASIC}{'x: y' * 2_500_000}\n---\n")
+    started = time.monotonic()
+    result = run(file.parent, "--strict", "--with-skills-ref")
+    assert time.monotonic() - started < 1
+    assert result.exit_code == 24
+    assert "skills-ref was not asked, --strict rejects" in result.output
 
 
 def test_a_difference_that_has_no_known_reason_asks_for_a_report(

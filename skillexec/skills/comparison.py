@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from skillexec.errors import SkillError, Usage
 from skillexec.model import Severity
 from skillexec.skills.frontmatter import BOM, MAX_BYTES, TooLong, split
-from skillexec.skills.regular import read_regular, skill_file
+from skillexec.skills.regular import MAX_FILE, read_regular, skill_file
 from skillexec.skills.strict import validate_strict
 
 
@@ -17,6 +19,7 @@ class Verdict(enum.StrEnum):
     ACCEPTS = "accepts"
     REJECTS = "rejects"
     CRASHES = "crashes"
+    UNASKED = "was not asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,28 @@ def _is_too_long(data: bytes) -> bool:
     return False
 
 
+def _why_not_asked(directory: Path) -> str:
+    """Why the reference validator, which reads whatever there is to its end, is not asked; empty where it can be."""
+    try:
+        file = skill_file(directory)
+        info = file.stat()
+    except (SkillError, OSError):
+        return ""
+    if not stat.S_ISREG(info.st_mode):
+        return f"known: skills-ref would read for ever from a {file.name} that is no regular file"
+    if info.st_size > MAX_FILE:
+        return f"known: --strict reads at most {MAX_FILE >> 20} MiB of a file"
+    if os.access(file, os.R_OK) and _is_too_long(read_regular(file)):
+        return f"known: --strict reads at most {MAX_BYTES >> 10} KiB of frontmatter"
+    return ""
+
+
 def _why(directory: Path, theirs: Verdict) -> str:
     if theirs is Verdict.CRASHES:
         return "known: skills-ref crashes on this file instead of reporting it"
     data = read_regular(skill_file(directory))
     if data.startswith(BOM):
         return "known: skills-ref rejects a byte order mark"
-    if _is_too_long(data):
-        return f"known: --strict reads at most {MAX_BYTES >> 10} KiB of frontmatter"
     if _cut_elsewhere(data):
         return "known: skills-ref ends the frontmatter at any `---`, also inside a value"
     return "not known: please report it, with the file"
@@ -83,5 +100,7 @@ def _why(directory: Path, theirs: Verdict) -> str:
 def compare(directory: Path) -> Comparison:
     """Validate a skill with both."""
     ours = _verdict([found for found in validate_strict(directory) if found.severity is Severity.ERROR])
+    if why := _why_not_asked(directory):
+        return Comparison(directory, ours, Verdict.UNASKED, (), why)
     theirs, errors = _reference(directory)
     return Comparison(directory, ours, theirs, errors, "" if ours is theirs else _why(directory, theirs))
