@@ -134,15 +134,15 @@ def _encoded(value: Any) -> bytes:
     return data
 
 
-def _stdin(request: RunRequest, command: Command) -> bytes | None:
-    if request.input is None:
+def _stdin(request: RunRequest, command: Command, encoded: bytes | None) -> bytes | None:
+    """A script gets its input as JSON; a tool has got it as options by now."""
+    if encoded is None or command.kind is Interpreter.TOOL:
         return request.stdin
     if request.stdin is not None:
         raise InvalidInput(
             "both input and stdin are given", hint="a script gets its input on stdin: give one of them"
         )
-    encoded = _encoded(request.input)
-    return None if command.kind is Interpreter.TOOL else encoded
+    return encoded
 
 
 def _length(text: str, what: str) -> int:
@@ -151,6 +151,21 @@ def _length(text: str, what: str) -> int:
         return len(text.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError as error:
         raise InvalidInput(f"{what} is not Unicode text: {text[:80]!r}", hint="give valid text") from error
+
+
+def _check_types(request: RunRequest) -> None:
+    """Programs hand in what they like. `args="ab"` would be two arguments."""
+    if type(request.args) not in (tuple, list) or not isinstance(request.stdin, bytes | None):
+        raise InvalidInput(
+            "args is a sequence of text, and stdin is bytes", hint='args=("a", "b"), stdin=b"c"'
+        )
+    named = (request.script, request.module)
+    if not all(isinstance(text, str) for text in (*named, *request.args) if text is not None):
+        raise InvalidInput("a script, a module and arguments are text", hint="give str")
+    if not all(isinstance(file, InputFile) for file in request.files):
+        raise InvalidInput("an input file is a name and its bytes", hint="give InputFile(name, data)")
+    if not isinstance(request.timeout, int | float | None):
+        raise InvalidInput("a time-out is a number of seconds", hint="give one, or none")
 
 
 def _check_args(args: tuple[str, ...]) -> None:
@@ -186,17 +201,19 @@ def _limits(limits: Limits, request: RunRequest) -> Limits:
 
 def make_plan(skill: Skill, bundle: Bundle, request: RunRequest, *, limits: Limits) -> Plan:
     """The plan, or InvalidInput with everything that is wrong. `limits` are the skill's own."""
+    _check_types(request)
     _check_args(request.args)
     _check_files(request.files)
+    encoded = None if request.input is None else _encoded(request.input)
     _check_input(skill, request)
     command = _command(skill, bundle, request)
     return Plan(
         command=command,
         label=_label(skill, command),
-        stdin=_stdin(request, command),
+        stdin=_stdin(request, command, encoded),
         files=request.files,
         limits=_limits(limits, request),
-        input_digest=digest_of(_encoded(request.input)) if request.input is not None else None,
+        input_digest=None if encoded is None else digest_of(encoded),
         arguments_digest=digest_of(json.dumps(request.args).encode()) if request.args else None,
     )
 

@@ -119,6 +119,34 @@ def test_input_that_is_not_json_or_too_large_is_refused(value: Any) -> None:
         _plan(_skill(), "run.py", input=value)
 
 
+@pytest.mark.parametrize("value", [{"n": {1, 2}}, {"n": object()}, {"n": float("nan")}])
+def test_input_that_is_not_json_is_the_callers_fault_and_not_the_schemas(value: Any) -> None:
+    with pytest.raises(InvalidInput, match="not JSON"):
+        _plan(_skill(input_schema=SCHEMA), "run.py", input=value)
+
+
+def test_a_tool_has_its_input_as_options_and_so_can_have_a_stdin_of_its_own() -> None:
+    plan = _plan(_skill(tool="jq"), input={"n": 1}, stdin=b"x")
+    assert (plan.command.args, plan.stdin) == (("--n", "1"), b"x")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"args": "ab"},
+        {"args": (1,)},
+        {"stdin": "text"},
+        {"timeout": "5"},
+        {"files": ("a.txt",)},
+        {"script": 5},
+        {"module": b"scripts.main"},
+    ],
+)
+def test_what_a_program_hands_in_of_another_type_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        _plan(_skill(), "run.py", **wrong)
+
+
 def test_a_time_out_can_be_lowered_and_never_raised() -> None:
     limits = Limits(seconds=30)
     assert _plan(_skill(), "run.py", limits=limits, timeout=5).limits.seconds == 5

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import socket
+import sys
 import time
 from typing import Any
 
@@ -77,6 +80,47 @@ def test_references_that_double_the_work_are_ended_at_the_deadline() -> None:
     steps = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(60)}
     with pytest.raises(SchemaUnusable, match="within"):
         violations({"$defs": {**steps, "d60": {"type": "string"}}, "$ref": "#/$defs/d0"}, "x")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"allOf": [{"pattern": "^(?:[a-z]{1,200}){1,200}$"}] * 100}, "a" * 9000 + "!"),
+        ({"patternProperties": {"^([a-z]{1,200}){1,200}$": {}}}, {"a" * 30_000 + "!": 1}),
+        ({"pattern": "^a{1,99}{1,99}{1,99}$"}, "a" * 100_000 + "!"),
+        ({"items": {"enum": [{"a": [number]} for number in range(2000)]}}, [{"a": ["x"]}] * 40_000),
+    ],
+    ids=["counted", "counted-names", "counts-of-counts", "violations-that-repeat-the-schema"],
+)
+def test_a_small_schema_that_takes_for_ever_or_all_memory_is_ended_and_this_process_is_spared(
+    schema: dict[str, Any], value: Any
+) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    began = time.monotonic()
+    with contextlib.suppress(SchemaUnusable):
+        assert violations(schema, value)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert time.monotonic() - began < DEADLINE + 3
+    assert after.ru_utime - before.ru_utime < 1
+    assert after.ru_maxrss - before.ru_maxrss < 100 << 10
+
+
+def test_a_value_that_fits_a_light_schema_needs_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    schema = {"properties": {"query": {"pattern": "^[a-z]{1,64}$", "maxLength": 64}}}
+    assert violations(schema, {"query": "words"}) == []
+
+
+def _nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_a_value_nested_too_deep_is_a_violation_and_no_fault_of_the_schema() -> None:
+    assert [item.path for item in violations({"const": 1}, _nested(500))] == ["$"]
+    assert [item.path for item in violations({"type": "array"}, _nested(100_000))] == ["$"]
 
 
 def test_a_reference_inside_the_schema_works() -> None:
