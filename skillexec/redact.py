@@ -28,6 +28,11 @@ _PREFERRED_MASK = b"[redacted]"
 _LONG = 4096
 # How many characters of a base64 text belong to 0, 1 or 2 bytes that stand before the secret in the same group.
 _BASE64_LEAD = (0, 2, 3)
+# What is left as it is by: RFC 3986, Python's quote, and JavaScript's encodeURIComponent, the same in a URL's query,
+# encodeURI, and forms (which also escape "~", as escape() does).
+_URL_SAFE = ("", "/", "!'()*", "!()*", ";/?:@&=+$,#!'()*", "*", "@*+/")
+# What Go and others escape so that JSON can stand in a web page.
+_SAFE_IN_HTML = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
 def _base64_forms(value: bytes) -> Iterator[bytes]:
@@ -49,10 +54,10 @@ def _wrapped_forms(value: bytes) -> Iterator[bytes]:
 
 
 def _url_forms(value: bytes) -> Iterator[bytes]:
-    for safe in ("", "/"):
+    for safe in _URL_SAFE:
         escaped = quote_from_bytes(value, safe=safe)
         lowered = re.sub("%..", lambda match: match[0].lower(), escaped)
-        for form in (escaped, lowered):
+        for form in (escaped, lowered, escaped.replace("~", "%7E")):
             yield form.encode()
             yield form.replace("%20", "+").encode()
 
@@ -61,12 +66,32 @@ def _json_forms(value: bytes) -> Iterator[bytes]:
     text = value.decode("utf-8", "surrogateescape")
     for ascii_only in (True, False):
         form = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
-        yield form.encode("utf-8", "surrogateescape")
-        yield form.replace("/", "\\/").encode("utf-8", "surrogateescape")
+        for spelling in (form, form.replace("/", "\\/"), form.translate(_SAFE_IN_HTML)):
+            yield spelling.encode("utf-8", "surrogateescape")
+            yield re.sub(r"\\u....", lambda match: "\\u" + match[0][2:].upper(), spelling).encode(
+                "utf-8", "surrogateescape"
+            )
+
+
+def _shown_forms(value: bytes) -> Iterator[bytes]:
+    """Inside quotes, as Python and node show text and bytes: in tracebacks, in printed dicts, in our own notes."""
+    text = value.decode("utf-8", "surrogateescape")
+    kept = "".join(
+        character if character.isprintable() and character != "\\" else ascii(character)[1:-1]
+        for character in text
+    )
+    spellings = (
+        kept.encode("utf-8", "surrogateescape"),
+        text.encode("unicode_escape"),
+        value.decode("latin-1").encode("unicode_escape"),
+    )
+    for shown in spellings:
+        yield shown
+        yield shown.replace(b"'", b"\\'")
 
 
 def forms(value: bytes) -> frozenset[bytes]:
-    """Every spelling of a secret that is masked: itself, its lines, base64, hex, URL- and JSON-escaped."""
+    """Every spelling of a secret that is masked: itself, its lines, base64, hex, URL- and JSON-escaped, quoted."""
     wholes = {value, value.strip(), *(line.strip() for line in value.splitlines())}
     found: set[bytes] = set()
     for whole in wholes:
@@ -78,6 +103,7 @@ def forms(value: bytes) -> frozenset[bytes]:
             *_wrapped_forms(whole),
             *_url_forms(whole),
             *_json_forms(whole),
+            *_shown_forms(whole),
         )
         found.update(form for form in spellings if len(form) >= SHORTEST)
     return frozenset(found)

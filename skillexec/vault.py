@@ -72,11 +72,15 @@ class OnePassword:
         self._account = account
         self._client: Client | None = None
         self._token = ""
+        self._one_at_a_time = (
+            asyncio.Lock()
+        )  # runs that begin together make one client, since none is ever released
 
     async def fetch(self, references: Sequence[str]) -> Mapping[str, Answer]:
         token = os.environ.get(TOKEN_VARIABLE, "")
         try:
-            client = await self._authenticated(token)
+            async with self._one_at_a_time:
+                client = await self._authenticated(token)
             response = await client.secrets.resolve_all(list(references))
         except Exception as error:  # noqa: BLE001 - the SDK's errors are bare; each of them is a refusal
             raise self._unreachable(error, token) from None  # the cause may quote what was sent
@@ -115,7 +119,7 @@ class OnePassword:
         if token:
             words = words.replace(token, "[token]")
         return VaultUnreachable(
-            f"1Password did not answer: {words}",
+            f"1Password gave no secrets: {words}",
             hint=f"check {TOKEN_VARIABLE} and the network, then try again",
         )
 
@@ -255,7 +259,15 @@ def _problem(answer: Answer) -> str:
         return answer.problem
     if not answer.value:
         return "its value is empty"
-    raw = answer.value.encode("utf-8", "surrogateescape")
+    try:
+        raw = answer.value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # which holds the value: it must not go on
+        return "its value is not Unicode text"
+    return _unfit(raw)
+
+
+def _unfit(raw: bytes) -> str:
+    """Why a value can't be an environment variable that is masked in output, or "" where it can."""
     if b"\0" in raw:
         return "its value holds a NUL byte, which no environment variable can"
     if len(raw.strip()) < SECRET_MIN:
@@ -266,8 +278,13 @@ def _problem(answer: Answer) -> str:
 
 
 def _missing(failed: Mapping[str, str]) -> SecretsMissing:
-    names = tuple(sorted(failed))
-    details = "; ".join(f"{name}: {failed[name]}" for name in names)
+    """Names with the same problem stand together: where the vault is down, all of them."""
+    alike = {
+        problem: [name for name in sorted(failed) if failed[name] == problem] for problem in failed.values()
+    }
+    details = "; ".join(f"{', '.join(names)}: {problem}" for problem, names in alike.items())
     return SecretsMissing(
-        f"secrets missing: {details}", hint="mend them, then see `skillexec secret check`", names=names
+        f"secrets missing: {details}",
+        hint="mend them, then see `skillexec secret check`",
+        names=tuple(sorted(failed)),
     )

@@ -39,6 +39,9 @@ def _spellings(value: str) -> list[bytes]:
         quote_plus(value).encode(),
         json.dumps(value)[1:-1].encode(),
         json.dumps(value, ensure_ascii=False)[1:-1].encode(),
+        repr(value)[1:-1].encode(),
+        ascii(value)[1:-1].encode(),
+        repr(raw)[2:-1].encode(),
     ]
 
 
@@ -83,6 +86,25 @@ def test_text_without_secrets_comes_out_unchanged(data: str, cuts: list[int]) ->
 @given(data=st.binary(max_size=400))
 def test_without_secrets_every_byte_passes(data: bytes) -> None:
     assert Masker({}).mask(data) == data
+
+
+@pytest.mark.parametrize(
+    ("value", "spelling"),
+    [
+        pytest.param("p!ss w(o)rd*~&'<x>", "p!ss%20w(o)rd*~%26'%3Cx%3E", id="encodeURIComponent"),
+        pytest.param("p!ss w(o)rd*~&'<x>", "p!ss%20w(o)rd*~&'%3Cx%3E", id="encodeURI"),
+        pytest.param("p!ss w(o)rd*~&'<x>", "p%21ss+w%28o%29rd*%7E%26%27%3Cx%3E", id="URLSearchParams"),
+        pytest.param("p!ss w(o)rd*~&'<x>", "p!ss%20w(o)rd*~%26%27%3Cx%3E", id="URL.href"),
+        pytest.param("p!ss w(o)rd*~&'<x>", "p%21ss%20w%28o%29rd*%7E%26%27%3Cx%3E", id="escape"),
+        pytest.param("p!ss w(o)rd*~&'<x>", "p!ss w(o)rd*~\\u0026'\\u003cx\\u003e", id="JSON for web pages"),
+        pytest.param("née/dire", "n\\u00E9e/dire", id="JSON with large digits"),
+        pytest.param('it\'s "q" \\ ¤', 'it\'s "q" \\\\ ¤', id="node's console.log of an object"),
+        pytest.param('it\'s "q" \\ ¤', 'it\\\'s "q" \\\\ \\xa4', id="Python's ascii"),
+        pytest.param('it\'s "q" \\ ¤', 'it\\\'s "q" \\\\ \\xc2\\xa4', id="Python's bytes"),
+    ],
+)
+def test_spellings_that_programs_of_the_image_really_print_are_masked(value: str, spelling: str) -> None:
+    assert Masker({"TOKEN": value}).mask(spelling.encode()) == b"[redacted]"
 
 
 def test_secrets_that_are_prefixes_of_each_other_leave_no_rest() -> None:

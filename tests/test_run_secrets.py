@@ -140,6 +140,15 @@ def test_artifact_names_and_notes_and_errors_are_masked(place: Place, runner: Ru
     _assert_clean(document, PLAIN)
 
 
+def test_a_note_on_what_was_left_out_shows_no_value_though_it_spells_names_in_ascii(place: Place) -> None:
+    value = "n\u00e9e's \\ p\u00e4ss"
+    with place.runner(backend=FakeVault({KEY: value, OTHER: value}), warm=0) as other:
+        result = other.run("shell", system=SYSTEM, args=('ln -s /x "$SKILLEXEC_OUT/$API_KEY"',))
+    assert result.status is Status.OK, result.error
+    assert ["[redacted]" in note for note in result.notes] == [True]
+    _assert_clean(json.dumps(as_document(result)).encode(), value)
+
+
 def test_an_output_schema_violation_does_not_repeat_a_value(place: Place) -> None:
     strict = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
     code = 'import json, os; print(json.dumps({os.environ["API_KEY"]: 1, "n": os.environ["API_KEY"]}))'

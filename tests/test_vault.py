@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 
 import pytest
@@ -89,7 +90,7 @@ def test_the_sdk_refuses_a_token_that_is_garbage_without_repeating_it(
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "ops_garbage")
     refusal = _refusal(real, {"KEY": REFERENCE})
-    assert "did not answer" in refusal.message
+    assert "invalid service account token" in refusal.message
     assert "ops_garbage" not in refusal.message + refusal.hint
 
 
@@ -143,6 +144,7 @@ def _accept_and_stay_silent(server: socket.socket) -> None:
         pytest.param(FakeVault(unreachable="1Password's rate limit is used up"), id="rate limit"),
         pytest.param(FakeVault({}), id="missing item"),
         pytest.param(FakeVault({REFERENCE: ""}), id="empty value"),
+        pytest.param(FakeVault({REFERENCE: "canary\ud800canary"}), id="no Unicode text"),
         pytest.param(FakeVault(problems={REFERENCE: "tooManyItems"}), id="ambiguous"),
         pytest.param(FakeVault(silent=True), id="silence"),
     ],
@@ -152,6 +154,15 @@ def test_a_secret_that_can_not_be_had_refuses_and_names_it(backend: FakeVault) -
         refusal = _refusal(vault, {"KEY": REFERENCE})
     assert refusal.names == ("KEY",)
     assert "KEY" in refusal.message
+    assert "canary" not in "".join(traceback.format_exception(refusal)) + repr(refusal.__context__)
+
+
+def test_a_failure_that_all_names_share_is_said_once() -> None:
+    with Vault(FakeVault(unreachable="no token")) as vault:
+        refusal = _refusal(vault, {"B": OTHER, "A": REFERENCE})
+    assert refusal.names == ("A", "B")
+    assert refusal.message.count("no token") == 1
+    assert "A, B: no token" in refusal.message
 
 
 def test_two_failures_at_once_are_both_named_and_the_value_that_came_is_not() -> None:
