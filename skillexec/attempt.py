@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from skillexec.errors import InvalidOutput
+from skillexec.errors import Bug, InvalidOutput
 from skillexec.model import (
     Bundle,
     Confirmation,
@@ -79,6 +79,12 @@ class Attempt:
         if self.plan:
             known = replace(known, limits=self.plan.limits)
         return replace(known, **details)
+
+    def broken_off(self, error: BaseException) -> RunResult:
+        """Interrupted, or crashed. Of an exception only its type is told: its text may hold anything."""
+        if isinstance(error, Exception):
+            return self.result(Status.INFRA_ERROR, error=Problem(Bug.code, type(error).__name__))
+        return self.result(Status.CANCELLED, error=Problem("cancelled", "the run was interrupted"))
 
     def question(self) -> Confirmation:
         """What a person is asked, where nobody vouches for the skill."""

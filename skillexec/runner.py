@@ -22,23 +22,22 @@ from typing import TYPE_CHECKING, Any
 from skillexec.attempt import Attempt
 from skillexec.config import Config, limits_for, load_config
 from skillexec.errors import (
-    Bug,
     ConfirmationRequired,
     Denied,
     SecretsMissing,
     SkillexecError,
     StateUnusable,
+    Usage,
 )
 from skillexec.home import Home, find_home
 from skillexec.model import (
     Confirmation,
     Decision,
-    Problem,
+    Limits,
     Rule,
     RunRequest,
     RunResult,
     Source,
-    Status,
 )
 from skillexec.plan import make_plan
 from skillexec.redact import Masker
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from skillexec.vault import Backend, Values, Vault
 
 Confirm = Callable[[Confirmation], bool]
+OnStart = Callable[[Limits], None]
 _VOUCHED_FOR = (Source.BUILTIN, Source.ORG)
 
 
@@ -101,7 +101,7 @@ class Runner:
         place = find_home(home)
         place.check()
         config = load_config(place.config_file)
-        sandbox = Sandbox.open(sandbox_settings(config, warm=0 if once else warm))
+        sandbox = Sandbox.open(_sandbox_settings(config, warm=0 if once else warm))
         try:
             limits = limits_for(config, config.timeouts.standard)
             # In the background, while the rest is loaded.
@@ -170,6 +170,7 @@ class Runner:
         *,
         system: str = "",
         confirm: Confirm | None = None,
+        on_start: OnStart | None = None,
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
         **details: Any,
@@ -177,12 +178,12 @@ class Runner:
         """Carry out a request, or refuse it; either way it is on the record. Raises only where nothing can be
         recorded (StateUnusable; Usage for a run id that was used before), and passes on what interrupts it.
 
-        `details` are the fields of RunRequest, for callers that name a skill and a system instead.
+        `details` are the fields of RunRequest, for callers that name a skill and a system instead. `confirm` is asked
+        where nobody vouches for the skill, `on_start` is told the limits when the script is about to start, `on_output`
+        gets each piece of output, masked.
         """
-        if isinstance(request, str):
-            request = RunRequest(skill=request, system=system, **details)
-        run = Attempt(request)
-        if request.run_id:
+        run = Attempt(_as_request(request, system, details))
+        if run.request.run_id:
             self._journal.check(run.id)
         try:
             self._load(run)
@@ -195,7 +196,10 @@ class Runner:
             lease = self._sandbox.prepare(run.plan.limits if run.plan else None)
         except SkillexecError as error:
             return self._refuse(run, error)
-        return self._carry_out(run, secrets, lease, on_output, cancel)
+        except BaseException as error:
+            self._break_off(run, error)
+            raise
+        return self._carry_out(run, secrets, lease, on_start=on_start, on_output=on_output, cancel=cancel)
 
     async def run_async(self, request: RunRequest | str, **arguments: Any) -> RunResult:
         """The same for asyncio, in a thread of its own. Cancelling the task ends the run."""
@@ -299,15 +303,30 @@ class Runner:
             decision, allowed=False, rule=Rule.UNKNOWN_SKILL, reason=error.message, hint=error.hint
         )
 
+    def _break_off(self, run: Attempt, error: BaseException) -> None:
+        """Nothing was started: Ctrl-C at a question or while the vault is silent, or a bug. It is on the record."""
+        if run.decision is None:
+            run.decision = self._decide(run, digest=None, source=None)
+        result = run.broken_off(error)
+        self._journal.refuse(run.id, result, skill=run.skill, bundle=run.bundle, names=())
+
     def _carry_out(
-        self, run: Attempt, secrets: Values, lease: Lease, on_output: OnOutput | None, cancel: Cancel | None
+        self,
+        run: Attempt,
+        secrets: Values,
+        lease: Lease,
+        *,
+        on_start: OnStart | None,
+        on_output: OnOutput | None,
+        cancel: Cancel | None,
     ) -> RunResult:
         assert run.plan is not None and run.bundle is not None
         with lease:
             with run.watch.step("intend"):
                 self._intend(run)
-            ended = run.result(Status.CANCELLED, error=Problem("cancelled", "the run was interrupted"))
             try:
+                if on_start is not None:
+                    on_start(run.plan.limits)
                 with run.watch.step("execute"):
                     outcome = lease.run(
                         run.bundle,
@@ -320,8 +339,8 @@ class Runner:
                         sieve=run.sieve,
                     )
                 ended = run.ended(outcome)
-            except Exception as error:
-                ended = run.result(Status.INFRA_ERROR, error=Problem(Bug.code, type(error).__name__))
+            except BaseException as error:
+                ended = run.broken_off(error)
                 raise
             finally:
                 with run.watch.step("conclude"):
@@ -342,7 +361,16 @@ class Runner:
         )
 
 
-def sandbox_settings(config: Config, *, warm: int | None = None) -> SandboxSettings:
+def _as_request(request: RunRequest | str, system: str, details: dict[str, Any]) -> RunRequest:
+    if isinstance(request, str):
+        return RunRequest(skill=request, system=system, **details)
+    if system or details:
+        ignored = ", ".join(filter(None, ("system" if system else "", *details)))
+        raise Usage(f"a request is given, and besides it {ignored}", hint="put it into the RunRequest")
+    return request
+
+
+def _sandbox_settings(config: Config, *, warm: int | None = None) -> SandboxSettings:
     """The sandbox as the settings say; `warm` in its place where the caller knows better."""
     box = config.sandbox
     return SandboxSettings(

@@ -360,6 +360,63 @@ def test_ctrl_c_ends_the_run_records_it_and_exits_130(place: Place) -> None:
     assert place.records(event="run.ended")[-1].outcome == "cancelled"
 
 
+def test_ctrl_c_with_json_is_still_one_object_and_keeps_what_was_written(place: Place) -> None:
+    words = ("run", "shell", "--as", SYSTEM, "--json", "--", "echo up; touch $SKILLEXEC_OUT/begun; sleep 60")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "skillexec", *words],
+        env={"PATH": os.environ["PATH"], "SKILLEXEC_HOME": str(place.home.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    before = len(place.records(event="run.started"))
+    while len(place.records(event="run.started")) == before and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(1)  # for the script to begin
+    process.send_signal(signal.SIGINT)
+    shown, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, "")
+    document = json.loads(shown)
+    assert (document["status"], document["stdout"]["text"]) == ("cancelled", "up\n")
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome"), [(KeyboardInterrupt, "cancelled"), (ZeroDivisionError, "infra_error")]
+)
+def test_what_breaks_off_a_run_before_it_starts_is_passed_on_and_on_the_record(
+    place: Place, runner: Runner, raised: type[BaseException], outcome: str
+) -> None:
+    def confirm(_question: Confirmation) -> bool:
+        raise raised
+
+    with pytest.raises(raised):
+        runner.run("theirs", system=SYSTEM, confirm=confirm, run_id=f"broken-{outcome}")
+    story = [("decision.allowed", "allowed"), ("run.ended", outcome)]
+    assert place.story(f"broken-{outcome}") == story
+
+
+@pytest.mark.parametrize("more", [{"system": "other"}, {"args": ("x",)}])
+def test_a_request_and_fields_beside_it_are_refused_and_not_ignored(
+    runner: Runner, more: dict[str, Any]
+) -> None:
+    with pytest.raises(Usage, match=next(iter(more))):
+        runner.run(RunRequest("echo", SYSTEM), **more)
+
+
+def test_a_caller_is_told_the_limits_when_the_script_is_about_to_start(place: Place, runner: Runner) -> None:
+    told: list[tuple[float, list[tuple[str, str | None]]]] = []
+    result = runner.run(
+        "echo",
+        system=SYSTEM,
+        timeout=7,
+        run_id="told",
+        on_start=lambda limits: told.append((limits.seconds, place.story("told"))),
+    )
+    assert result.ok
+    assert told == [(7, [("decision.allowed", "allowed"), ("run.started", None)])]
+
+
 def test_the_audit_chain_holds_after_all_of_this(place: Place, runner: Runner) -> None:
     from skillexec.audit.verify import verify
 

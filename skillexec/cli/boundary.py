@@ -49,6 +49,17 @@ def _asks_for_json(arguments: list[str] | None) -> bool:
     return "--json" in given[: given.index("--") if "--" in given else None]
 
 
+def _interrupted(app: App) -> int:
+    if app.json:
+        import json
+
+        problem = {"code": "cancelled", "message": "interrupted", "hint": ""}
+        click.echo(json.dumps({"version": JSON_VERSION, "error": problem}))
+    else:
+        click.echo("interrupted", err=True)
+    return INTERRUPTED
+
+
 def _as_usage(error: click.ClickException) -> Usage:
     context = error.ctx if isinstance(error, click.UsageError) else None
     return Usage(error.format_message(), hint=f"`{context.command_path} --help`" if context else "")
@@ -97,8 +108,7 @@ def main(arguments: list[str] | None = None) -> None:
         app.json = app.json or _asks_for_json(arguments)
         status = _report(app, _as_usage(error))
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
-        status = INTERRUPTED
+        status = _interrupted(app)
     except BrokenPipeError:
         # The reader (head, a pager) has what it wanted. Python would complain once more while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

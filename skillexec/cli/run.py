@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skillexec.cli.context import App, Command, pass_app, working_directory
+from skillexec.cli.interrupt import interrupt_calls
 from skillexec.cli.live import Live
 from skillexec.cli.table import printable
 from skillexec.errors import InvalidInput, Usage
-from skillexec.model import Artifact, Confirmation, InputFile, RunRequest, RunResult, Status
+from skillexec.model import Artifact, Confirmation, InputFile, Limits, RunRequest, RunResult, Status
 
 if TYPE_CHECKING:
     from skillexec.runner import Confirm
@@ -118,13 +119,23 @@ def _ask(question: Confirmation) -> bool:
     _say(f"  secrets  {', '.join(question.secrets) or 'none'}")
     asked = f"asks for {', '.join(question.network)}; gets none" if question.network else "none"
     _say(f"  network  {asked}")
-    return click.confirm(f"Run it as {question.system}?", err=True)
+    try:
+        return click.confirm(f"Run it as {question.system}?", err=True)
+    except click.Abort:
+        raise KeyboardInterrupt from None
 
 
-def _confirmation(yes: bool, as_json: bool) -> Confirm | None:
+def _confirmation(yes: bool, live: Live | None) -> Confirm | None:
     if yes:
         return lambda _question: True
-    return _ask if sys.stdin.isatty() and not as_json else None
+    if live is None or not sys.stdin.isatty():
+        return None
+
+    def ask(question: Confirmation) -> bool:
+        with live.paused():
+            return _ask(question)
+
+    return ask
 
 
 def _size(count: int) -> str:
@@ -222,7 +233,9 @@ def run(
     """
     from skillexec.result import exit_status
     from skillexec.runner import Runner
+    from skillexec.sandbox import Cancel
 
+    cancel = Cancel()
     # The thread that starts the container asks for the interpreter some fifty times, briefly, while this one imports.
     sys.setswitchinterval(_SWITCH_SECONDS)
     if out:
@@ -232,8 +245,20 @@ def run(
     with (
         Runner.open(app.home_option, once=True, actor=app.actor, project=working_directory()) as runner,
         _live(app) as live,
+        interrupt_calls(cancel.cancel) as take_interrupts,
     ):
-        confirm = _confirmation(yes, app.json)
-        result = runner.run(request, confirm=confirm, on_output=live.show if live else None)
+
+        def started(limits: Limits) -> None:
+            take_interrupts()
+            if live:
+                live.start(limits)
+
+        result = runner.run(
+            request,
+            confirm=_confirmation(yes, live),
+            on_start=started,
+            on_output=live.show if live else None,
+            cancel=cancel,
+        )
     _tell(app, result, out)
     return exit_status(result)
