@@ -173,6 +173,14 @@ def _make_conforming(home: Home) -> None:
 
 def deep_checks(home: Home) -> Iterator[Check]:
     """Run the conformance skill by the real path, in a home of its own that is gone afterwards."""
+    try:
+        load_config(home.config_file)  # of which that home gets a copy
+        yield from _run_conformance(home)
+    except SkillexecError as error:
+        yield _failed("deep", error)
+
+
+def _run_conformance(home: Home) -> Iterator[Check]:
     from skillexec.model import InputFile
     from skillexec.runner import Runner
 
@@ -198,8 +206,8 @@ def _conformance(script: str, result: RunResult) -> Check:
         passed = len(result.output.get("checks", ())) if isinstance(result.output, dict) else 0
         return Check("deep", Mark.OK, f"{script}: {passed} checks passed inside the sandbox")
     problem = result.error.message if result.error else str(result.status)
-    failed = _failed_inside(result.output)
-    return Check("deep", Mark.FAILED, f"{script}: {problem}{failed}", "run `skillexec image build`", 30)
+    hint = (result.error.hint if result.error else "") or "run `skillexec image build`"
+    return Check("deep", Mark.FAILED, f"{script}: {problem}{_failed_inside(result.output)}", hint, 30)
 
 
 def _failed_inside(output: Any) -> str:

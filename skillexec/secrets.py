@@ -61,11 +61,11 @@ def check_skill(connection: Connection, vault: Vault, skill: Skill, *, team: str
     return [SecretAnswer(name, scope, problems.get(name, "it is not mapped")) for name in found]
 
 
-def check_all(connection: Connection, vault: Vault) -> list[SecretAnswer]:
-    """Whether each mapping leads to a value."""
+def check_all(connection: Connection, vault: Vault, *, team: str) -> list[SecretAnswer]:
+    """Whether each mapping leads to a value; of a team's and everybody's only, where one is named."""
     from skillexec.permissions.references import secret_mappings
 
-    lines = secret_mappings(connection)
+    lines = secret_mappings(connection, team=team or None)
     problems = vault.problems({line.reference: line.reference for line in lines}) if lines else {}
     return [
         SecretAnswer(line.name, _scope(line.team, line.skill), problems[line.reference]) for line in lines

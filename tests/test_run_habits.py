@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,9 @@ def test_a_stranger_skill_needs_a_word_and_yes_gives_it_once(place: Place) -> No
 
 
 def test_an_approval_ends_by_time_or_by_revocation(place: Place) -> None:
-    assert place.command("approve", "theirs", "--as", SYSTEM, "--until", "1h").returncode == 0
+    approved = place.command("approve", "theirs", "--as", SYSTEM, "--until", "1h", "--json")
+    assert approved.returncode == 0
+    assert datetime.fromisoformat(json.loads(approved.stdout)["expires"]) > datetime.now(UTC)
     assert place.command("run", "theirs", "--as", SYSTEM).stdout == "ran\n"
     assert "revoked 1" in place.command("approve", "theirs", "--as", SYSTEM, "--revoke").stdout
     assert place.command("run", "theirs", "--as", SYSTEM).returncode == 21
@@ -405,7 +408,20 @@ def test_doctor_with_a_dead_engine_says_so_checks_the_rest_and_ends_with_30(
     assert "no Docker engine at /no/such.sock" in done.stdout
     assert "dockerd" in done.stdout
     assert re.search(r"ok +state", done.stdout)
+    assert "image build" not in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_doctor_with_a_config_that_can_not_be_read_is_still_one_object_and_names_the_file(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path)
+    place.home.config_file.write_text("nonsense = [")
+    done = place.command("doctor", "--deep", "--json")
+    assert done.returncode == 40
+    checks = json.loads(done.stdout)["checks"]
+    assert {check["subject"] for check in checks} == {"config", "deep"}
+    assert all(str(place.home.config_file) in check["finding"] for check in checks)
 
 
 def test_doctor_without_a_home_says_init(place: Place, tmp_path: Path) -> None:

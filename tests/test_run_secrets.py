@@ -559,6 +559,20 @@ def test_secret_check_without_a_token_says_no_for_each_and_what_to_set(place: Pl
     assert document["secrets"][0]["problem"] == "it is not mapped"
 
 
+def test_secret_check_for_a_team_asks_for_its_own_and_everybodys_only(place: Place) -> None:
+    place.map_secret("OURS", KEY, team=TEAM)
+    with place.admin() as admin:
+        admin.add_team("strangers")
+    checked = json.loads(place.command("secret", "check", "--team", "strangers", "--json").stdout)["secrets"]
+    assert "OURS" not in [line["name"] for line in checked]
+    checked = json.loads(place.command("secret", "check", "--team", TEAM, "--json").stdout)["secrets"]
+    assert "OURS" in [line["name"] for line in checked]
+    for words in (["secret", "check"], ["secret", "check", "two"]):
+        unknown = place.command(*words, "--team", "no-such-team")
+        assert (unknown.returncode, unknown.stdout) == (2, "")
+        assert "no team no-such-team" in unknown.stderr
+
+
 def test_a_run_by_command_without_a_token_ends_with_22_and_what_to_set(place: Place) -> None:
     done = place.command("run", "shell", "--as", SYSTEM, "--", "echo ran")
     assert (done.returncode, done.stdout) == (22, "")

@@ -60,5 +60,11 @@ def approve(app: App, skill: str, system: str, until: str | None, revoke: bool) 
         changes = admin.approve(system=system, skill=skill, digest=digest, expires=expires)
     ends = f" until {expires:%Y-%m-%d %H:%M} UTC" if expires else ""
     words = "approved" if changes else "was approved already"
-    document = {"skill": skill, "system": system, "digest": digest, "changed": bool(changes)}
+    document = {
+        "skill": skill,
+        "system": system,
+        "digest": digest,
+        "expires": expires.isoformat(timespec="seconds") if expires else None,
+        "changed": bool(changes),
+    }
     app.answer(document, lambda: click.echo(f"{skill} {words} for {system}{ends}: {digest}"))

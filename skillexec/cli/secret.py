@@ -94,14 +94,17 @@ def check(app: App, skill: str | None, team: str) -> int:
     """Ask 1Password for every mapped secret, or for those of SKILL, and say yes or no for each."""
     from skillexec.catalog import library_for
     from skillexec.errors import SecretsMissing
+    from skillexec.permissions.references import check_team
     from skillexec.secrets import check_all, check_skill
     from skillexec.vault import OnePassword, Vault
 
     config = app.config()
     vault = Vault(OnePassword(account=config.secrets.account), deadline=config.secrets.deadline)
     with app.state() as state, state.read() as connection, vault:
+        if team:
+            check_team(connection, team)
         if skill is None:
-            answers = check_all(connection, vault)
+            answers = check_all(connection, vault, team=team)
         else:
             found = library_for(config, app.home, project=working_directory()).get(skill)
             answers = check_skill(connection, vault, found, team=team)

@@ -47,13 +47,19 @@ def _take_out(connection: Connection, *chosen: ColumnElement[bool]) -> Changes:
     return tuple(_change("secret.unmapped", line) for line in found)
 
 
+def check_team(connection: Connection, team: str) -> None:
+    """Raise Usage where there is no such team."""
+    if connection.execute(select(teams.c.name).where(teams.c.name == team)).one_or_none() is None:
+        raise Usage(f"no team {team}", hint=f"`skillexec team add {team}`")
+
+
 def map_secret(
     connection: Connection, *, name: str, reference: str, team: str = EVERY, skill: str = EVERY
 ) -> Changes:
     """Say where a name comes from, for everyone, for a team, for a skill, or for both together."""
     _check(name, team, skill)
-    if team and connection.execute(select(teams.c.name).where(teams.c.name == team)).one_or_none() is None:
-        raise Usage(f"no team {team}", hint=f"`skillexec team add {team}`")
+    if team:
+        check_team(connection, team)
     known = select(secrets.c.reference).where(_exactly(name, team, skill))
     if connection.execute(known).scalar_one_or_none() == reference:
         return ()

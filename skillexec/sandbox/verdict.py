@@ -46,7 +46,7 @@ def timed_out(limits: Limits) -> Verdict:
     return Verdict(
         Status.TIMEOUT,
         f"the run was ended after {limits.seconds:g} s",
-        "let it do less, or give the skill a longer timeout_class",
+        "let it do less, or give it longer: --timeout, as far as the skill's timeout_class goes",
     )
 
 
