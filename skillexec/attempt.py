@@ -81,8 +81,11 @@ class Attempt:
         return replace(known, **details)
 
     def broken_off(self, error: BaseException) -> RunResult:
-        """Interrupted, or crashed. Of an exception only its type is told: its text may hold anything."""
-        if isinstance(error, Exception):
+        """Interrupted, or crashed. Of an exception only its type is told: its text may hold anything.
+
+        A reader that has gone (`| head`) is an interruption.
+        """
+        if isinstance(error, Exception) and not isinstance(error, BrokenPipeError):
             return self.result(Status.INFRA_ERROR, error=Problem(Bug.code, type(error).__name__))
         return self.result(Status.CANCELLED, error=Problem("cancelled", "the run was interrupted"))
 

@@ -228,6 +228,41 @@ def test_artifacts_are_not_written_through_a_link_that_lies_there(
         assert (elsewhere / "one").read_text() == "untouched"
 
 
+def test_artifacts_that_can_not_be_written_do_not_take_the_result_with_them(
+    place: Place, tmp_path: Path
+) -> None:
+    (tmp_path / "b").mkdir()
+    code = "echo out; cd $SKILLEXEC_OUT; echo 1 > a; echo 2 > b"
+    done = place.command("run", "show", "--as", SYSTEM, "--out", str(tmp_path), "--json", "--", code)
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["status"], document["stdout"]["text"]) == (2, "ok", "out\n")
+    assert "can't write artifacts" in document["notes"][-1]
+    assert document["saved"] == [str(tmp_path / "a")]
+    assert document["artifacts"][1]["base64"] == "Mgo="
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "outcome"),
+    [(">/dev/full", 30, "infra_error"), (">&- <&- 2>&-", 0, "ok"), ("| true", 1, "cancelled")],
+)
+def test_an_output_that_nobody_takes_is_no_bug_of_ours_and_on_the_record(
+    place: Place, redirection: str, status: int, outcome: str
+) -> None:
+    code = f'"$0" -P -m skillexec run show --as {SYSTEM} -- "sleep 0.5; echo out" {redirection}'
+    environment = {"PATH": os.environ["PATH"], "SKILLEXEC_HOME": str(place.home.path)}
+    done = subprocess.run(
+        ["bash", "-c", f"{code}; exit ${{PIPESTATUS[0]}}", sys.executable],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert "bug" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert place.records(event="run.ended")[-1].outcome == outcome
+
+
 def test_a_time_out_by_option_ends_with_11_and_what_was_printed(place: Place) -> None:
     done = place.command("run", "show", "--as", SYSTEM, "--timeout", "1.5", "--", "echo begun; sleep 30")
     assert (done.returncode, done.stdout) == (11, "begun\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -12,13 +13,17 @@ import click
 from skillexec.cli import cli
 from skillexec.cli.context import JSON_VERSION, App
 from skillexec.cli.table import printable
-from skillexec.errors import Bug, SkillexecError, Usage
+from skillexec.errors import Bug, InfraError, SkillexecError, Usage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_WIDTH = 100
 INTERRUPTED = 130  # what shells expect after Ctrl-C
+
+
+class _Unwritable(InfraError):
+    """Standard output takes no more, and so no JSON about it either."""
 
 
 def _width() -> int:
@@ -31,7 +36,7 @@ def _width() -> int:
 
 
 def _report(app: App, error: SkillexecError) -> int:
-    if app.json:
+    if app.json and not isinstance(error, _Unwritable):
         import json
 
         problem = {"code": error.code, "message": error.message, "hint": error.hint}
@@ -94,9 +99,18 @@ def _bug(app: App, error: Exception) -> Bug:
     )
 
 
+def _open_closed_streams() -> None:
+    """A caller may start us without them (>&-): what is printed is lost then, and nothing else takes their place."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     app = App()
+    _open_closed_streams()
     try:
         status = cli.main(
             args=arguments, prog_name="skillexec", obj=app, standalone_mode=False, terminal_width=_width()
@@ -113,6 +127,11 @@ def main(arguments: list[str] | None = None) -> None:
         # The reader (head, a pager) has what it wanted. Python would complain once more while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        status = _report(
+            app, _Unwritable("no space left", hint="free disk space") if full else _bug(app, error)
+        )
     except Exception as error:  # noqa: BLE001 - the boundary: everything unexpected is our bug, and says so
         status = _report(app, _bug(app, error))
     sys.exit(status if isinstance(status, int) else 0)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +103,16 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def _save(result: RunResult, folder: Path) -> list[Path]:
-    with _writing_to(folder):
-        return [_write(folder, artifact) for artifact in result.artifacts]
+def _save(result: RunResult, folder: Path) -> tuple[list[Path], Usage | None]:
+    """What was written, and what came in the way: the run is over, and its result has to be told all the same."""
+    saved: list[Path] = []
+    try:
+        with _writing_to(folder):
+            for artifact in result.artifacts:
+                saved.append(_write(folder, artifact))
+    except Usage as problem:
+        return saved, problem
+    return saved, None
 
 
 def _say(text: str) -> None:
@@ -168,16 +176,20 @@ def _kept(result: RunResult, saved: list[Path], out: Path | None) -> None:
         _say(f"artifacts not kept: {names} (keep them with --out DIR)")
 
 
-def _tell(app: App, result: RunResult, out: Path | None) -> None:
-    from skillexec.result import as_document
+def _tell(app: App, result: RunResult, out: Path | None) -> int:
+    """Print the result; the exit status to it."""
+    from skillexec.result import as_document, exit_status
 
-    saved = _save(result, out) if out else []
+    saved, problem = _save(result, out) if out else ([], None)
+    if problem:
+        result = replace(result, notes=(*result.notes, problem.message))
     if app.json:
-        document = as_document(result, with_artifacts=out is None)
+        document = as_document(result, with_artifacts=out is None or problem is not None)
         click.echo(json.dumps(document | {"saved": [str(path) for path in saved]}))
     else:
         _closing(result)
         _kept(result, saved, out)
+    return problem.exit_status if problem and result.ok else exit_status(result)
 
 
 @contextlib.contextmanager
@@ -231,7 +243,6 @@ def run(
 
     Exits 0 when the script did, 10 when it failed, 11 after a time-out, 20 when denied; docs/run.md lists them all.
     """
-    from skillexec.result import exit_status
     from skillexec.runner import Runner
     from skillexec.sandbox import Cancel
 
@@ -260,5 +271,4 @@ def run(
             on_output=live.show if live else None,
             cancel=cancel,
         )
-    _tell(app, result, out)
-    return exit_status(result)
+    return _tell(app, result, out)
