@@ -27,6 +27,7 @@ from skillexec.audit.checkpoint import (
     read_checkpoints,
     take,
 )
+from skillexec.audit.query import Filter, page
 from skillexec.audit.record import canonical
 from skillexec.audit.verify import Finding, Report, verify
 from skillexec.errors import AuditUnusable
@@ -141,7 +142,78 @@ def test_a_column_that_says_other_than_the_record_is_found(state: State, column:
 
 def test_a_kind_that_is_gone_is_found(state: State) -> None:
     tamper(state.path, "DELETE FROM audit_kinds WHERE event = 'decision.denied'")
-    assert first(state) == Finding("its kind 6 is gone", 6)
+    assert first(state) == Finding("its kind 6 is gone, or is not text", 6)
+
+
+@pytest.mark.parametrize("value", ["CAST(skill AS BLOB)", "x''", "zeroblob(3)"])
+def test_a_kind_that_no_filter_would_find_is_found(state: State, value: str) -> None:
+    tamper(state.path, f"UPDATE audit_kinds SET skill = {value} WHERE event = 'decision.denied'")
+    assert first(state) == Finding("its kind 6 is gone, or is not text", 6)
+
+
+@pytest.mark.parametrize("seq", [0, -7])
+def test_a_record_before_the_first_is_found(state: State, seq: int) -> None:
+    tamper(
+        state.path, f"INSERT INTO audit SELECT {seq}, hash, body, kind, time, run FROM audit WHERE seq = 5"
+    )
+    assert first(state) == Finding("it was put there later: the first record is number 1", seq)
+
+
+def forge(path: Path, seq: int, old: str, new: str) -> None:
+    """Edit a record's text, and write the hashes of all that follow anew."""
+    with sqlite3.connect(path) as connection:
+        bodies = connection.execute("SELECT seq, body FROM audit ORDER BY seq").fetchall()
+    changes, prev = [], "0" * 64
+    for number, text in bodies:
+        body = canonical({**json.loads(text), "prev": prev})
+        body = body.replace(old, new, 1) if number == seq else body
+        prev = hashlib.sha256(body.encode()).hexdigest()
+        changes.append(("UPDATE audit SET body = ?, hash = ? WHERE seq = ?", (body, prev, number)))
+    tamper(path, *changes)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        '"data":{"event":not json,',
+        '"data":{},"event":"team.added","data":{',  # which of the two is meant? Languages differ
+        '"data":' + '{"a":' * 100_000 + "{",
+    ],
+)
+def test_a_text_that_is_not_one_clear_record_is_found_though_its_hashes_are_right(
+    state: State, data: str
+) -> None:
+    forge(state.path, 6, '"data":{', '"data":{')
+    assert report(state).findings == ()
+    forge(state.path, 6, '"data":{', data)
+    assert first(state).seq == 6
+
+
+def hide(path: Path, index: str, condition: str) -> None:
+    """Make an index that lacks rows, and let it say that it lacks none."""
+    with sqlite3.connect(path, isolation_level=None) as connection:
+        (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (index,)).fetchone()
+        connection.execute(f"DROP INDEX {index}")
+        connection.execute(f"{sql} WHERE NOT ({condition})")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (sql, index))
+
+
+@pytest.mark.parametrize("index", ["audit_by_time", "audit_by_kind"])
+def test_a_record_that_lists_do_not_show_is_found(state: State, index: str) -> None:
+    hide(state.path, index, "seq = 6")
+    with State.open(state.path) as reopened:
+        wanted = Filter() if index == "audit_by_time" else Filter(outcome="denied")
+        with reopened.read() as connection:
+            assert 6 not in [record.seq for record in page(connection, wanted, limit=10).records]
+        assert first(reopened).problem == f"the database contradicts itself: row 6 missing from index {index}"
+
+
+def test_a_sixth_grant_put_there_by_force_is_found(state: State) -> None:
+    with sqlite3.connect(state.path, isolation_level=None) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("INSERT INTO grants VALUES ('researcher', 6, 'git-push', 'org', NULL)")
+    assert first(state).problem == "the database contradicts itself: CHECK constraint failed in grants"
 
 
 @pytest.mark.parametrize("value", ["x'7b7d'", "NULL || 1", "7"])
@@ -181,6 +253,12 @@ def test_a_strangers_trigger_is_a_finding(state: State) -> None:
 def test_a_run_hidden_from_the_list_of_open_runs_is_a_finding(state: State) -> None:
     put(state, started("r9"))
     tamper(state.path, "DELETE FROM audit_open_runs")
+    assert first(state) == Finding("the run r9 is open, and the list of open runs lacks it", 10)
+
+
+def test_an_open_run_that_is_listed_with_the_record_of_another_is_a_finding(state: State) -> None:
+    put(state, started("r9"), started("r10"))
+    tamper(state.path, "UPDATE audit_open_runs SET seq = 11 WHERE run = 'r9'")
     assert first(state) == Finding("the run r9 is open, and the list of open runs lacks it", 10)
 
 
@@ -293,7 +371,7 @@ def test_a_checkpoint_that_was_edited_is_a_finding(
     assert "not signed" in finding.problem
 
 
-@pytest.mark.parametrize("line", ["", "{}", "[]", "nonsense", '{"count":1}'])
+@pytest.mark.parametrize("line", ["", "{}", "[]", "nonsense", '{"count":1}', "[" * 100_000])
 def test_a_line_that_is_no_checkpoint_is_named(state: State, key: Path, tmp_path: Path, line: str) -> None:
     file = tmp_path / "checkpoints"
     checkpoint(state, key, file)

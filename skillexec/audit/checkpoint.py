@@ -163,7 +163,7 @@ def read_checkpoints(path: Path) -> tuple[Checkpoint, ...]:
     for number, line in enumerate(lines, start=1):
         try:
             found.append(_parse(line))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise AuditUnusable(f"{path}, line {number}: this is not a checkpoint") from error
     if not found:
         raise AuditUnusable(f"{path} holds no checkpoint", hint=f"`skillexec audit checkpoint --to {path}`")

@@ -91,5 +91,5 @@ def parse(body: str, recorded_hash: str) -> Record:
                 hint="upgrade skillexec",
             )
         return Record(**fields, hash=recorded_hash, body=body)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise AuditUnusable("a record can't be read", hint="`skillexec audit verify` says which") from error

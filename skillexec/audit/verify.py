@@ -20,6 +20,8 @@ START = Head(0, GENESIS)
 
 _Row = tuple[int, str, str, int, str, str | None]  # seq, hash, body, kind, time, run
 _COPIES = ("actor", "event", "system", "team", "skill", "outcome")
+_MOST_CONTRADICTIONS = 10
+_decoder = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,10 @@ class _Kind:
     end: str
     follow: Callable[[dict[str, int], str, int], object] | None  # what it does to the open runs
 
+    def rest(self, prev: str, run: str | None, seq: int, time: str) -> str:
+        """What must follow `data`."""
+        return f'{self.middle}{prev}","run":{_json(run)},"seq":{seq}{self.end}{_json(time)},"v":{FORMAT}}}'
+
 
 def _json(value: str | None) -> str:
     return "null" if value is None else _quote(value)
@@ -79,8 +85,22 @@ def _kind(row: RowMapping) -> _Kind:
     )
 
 
+def _is_text(row: RowMapping) -> bool:
+    """SQLite keeps whatever type it is given, and no filter would find a name that is not text."""
+    return all(isinstance(row[name], str) for name in _COPIES)
+
+
 def _kinds(connection: Connection) -> dict[int, _Kind]:
-    return {row["id"]: _kind(row) for row in connection.execute(select(audit_kinds)).mappings()}
+    rows = connection.execute(select(audit_kinds)).mappings()
+    return {row["id"]: _kind(row) for row in rows if _is_text(row)}
+
+
+def _end_of_data(body: str, start: int) -> int:
+    """Where the object that begins there ends; 0 where it is none. What comes after it then means what it says."""
+    try:
+        return int(_decoder.raw_decode(body, start)[1])
+    except (ValueError, RecursionError):
+        return 0
 
 
 class _Chain:
@@ -92,7 +112,7 @@ class _Chain:
         self.open: dict[str, int] = {}
 
     def advance(self, rows: Sequence[_Row]) -> Finding | None:
-        """Walk on. This reads no JSON: it compares the body with what the columns say it must be."""
+        """Walk on. This reads no JSON but `data`: it compares the rest with what the columns say it must be."""
         seq, prev = self.head.seq, self.head.hash
         kinds, sha256 = self.kinds, hashlib.sha256
         try:
@@ -103,9 +123,8 @@ class _Chain:
                     kind is None
                     or number != seq + 1
                     or not body.startswith(kind.start)
-                    or not body.endswith(
-                        f'{kind.middle}{prev}","run":{_json(run)},"seq":{number}{kind.end}{_json(time)},"v":{FORMAT}}}'
-                    )
+                    or not body.endswith(rest := kind.rest(prev, run, number, time))
+                    or _end_of_data(body, len(kind.start) - 1) != len(body) - len(rest) + 1
                     or sha256(body.encode()).hexdigest() != digest
                 ):
                     self.head = Head(seq, prev)
@@ -113,19 +132,21 @@ class _Chain:
                 seq, prev = number, digest
                 if kind.follow is not None and run is not None:
                     kind.follow(self.open, run, seq)
-        finally:
+        finally:  # whatever type a column holds: the record before it is known
             self.head = Head(seq, prev)
         return None
 
     def _explain(self, row: _Row) -> Finding:
         seq, digest, body, _, _, _ = row
+        if seq < 1:
+            return Finding("it was put there later: the first record is number 1", seq)
         if seq != self.head.seq + 1:
             return Finding("is missing: it was deleted or never written", self.head.seq + 1)
         if hashlib.sha256(body.encode()).hexdigest() != digest:
             return Finding("its content is not what was written: the hash differs", seq)
         try:
             said = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return Finding("it can't be read", seq)
         return Finding(self._contradiction(row, said), seq)
 
@@ -140,7 +161,7 @@ class _Chain:
         seq, _, _, kind_id, time, run = row
         kind = self.kinds.get(kind_id)
         if kind is None:
-            return f"its kind {kind_id} is gone"
+            return f"its kind {kind_id} is gone, or is not text"
         copies = {**kind.copies, "seq": seq, "time": time, "run": run}
         for name, copy in copies.items():
             if said.get(name) != copy:
@@ -150,7 +171,9 @@ class _Chain:
 
 def _batches(connection: Connection, after: int) -> Iterator[Sequence[_Row]]:
     columns = (audit.c.seq, audit.c.hash, audit.c.body, audit.c.kind, audit.c.time, audit.c.run)
-    query = select(*columns).where(audit.c.seq > after).order_by(audit.c.seq)
+    query = select(*columns).order_by(audit.c.seq)
+    if after:  # a walk from the start begins with the lowest number there is: below 1 there must be none
+        query = query.where(audit.c.seq > after)
     # The driver's own cursor: wrapping each row in an object would take half of the time.
     cursor = connection.execute(query).cursor
     while rows := cursor.fetchmany(BATCH):
@@ -181,13 +204,21 @@ def _guards(connection: Connection) -> Iterator[Finding]:
         yield Finding(f"a trigger that is not ours is in the database: {name}")
 
 
+def _integrity(connection: Connection) -> Iterator[Finding]:
+    """What SQLite finds. Lists and decisions go by indexes, which the walk does not: one that lacks a row hides it."""
+    query = text(f"PRAGMA integrity_check({_MOST_CONTRADICTIONS})")
+    for problem in connection.execute(query).scalars():
+        if problem != "ok":
+            yield Finding(f"the database contradicts itself: {problem}")
+
+
 def _open_runs(connection: Connection, chain: _Chain) -> Iterator[Finding]:
     listed = {row.run: row.seq for row in connection.execute(select(audit_open_runs))}
-    for run in sorted(listed.keys() ^ chain.open.keys()):
-        state = (
-            "open, and the list of open runs lacks it" if run in chain.open else "over, and listed as open"
-        )
-        yield Finding(f"the run {run} is {state}", chain.open.get(run) or listed.get(run))
+    for run, seq in sorted(listed.items() ^ chain.open.items()):
+        if run not in chain.open:
+            yield Finding(f"the run {run} is over, and listed as open", seq)
+        elif chain.open[run] == seq:
+            yield Finding(f"the run {run} is open, and the list of open runs lacks it", seq)
 
 
 def count(connection: Connection) -> int:
@@ -204,6 +235,8 @@ def verify(
     findings = [broken] if broken else []
     if connection.dialect.name == "sqlite":
         findings.extend(_guards(connection))
-    if not broken and start == START:
+    if start == START and not broken:
         findings.extend(_open_runs(connection, chain))
+    if start == START and connection.dialect.name == "sqlite":
+        findings.extend(_integrity(connection))
     return Report(chain.head.seq, chain.head, tuple(findings))
