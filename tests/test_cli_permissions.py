@@ -112,11 +112,22 @@ def test_why_notices_a_skill_that_now_comes_from_a_less_trusted_source(shell: Sh
     assert shell.json("why", "planner", "alpha")["allowed"] is True
 
 
-def test_why_says_what_it_could_not_look_at(shell: Shell) -> None:
+def test_why_says_of_a_skill_that_can_not_be_loaded_what_a_run_would_say(
+    shell: Shell, tmp_path: Path
+) -> None:
     shell.say("envelope", "add", "research", "ghost")
     shell.say("grant", "add", "planner", "ghost", "--source", "org")
     said = shell.say("why", "planner", "ghost")
-    assert "may run ghost" in said and "not found here" in said
+    assert "  yes  ghost is granted to planner\n" in said and "  no   no skill 'ghost'\n" in said
+    assert "planner may not run ghost: no skill 'ghost' [unknown_skill]" in said
+    answer = shell.json("why", "planner", "ghost")
+    assert (answer["allowed"], answer["rule"], answer["steps"][-1]["ok"]) == (False, "unknown_skill", False)
+    shell.say("grant", "remove", "planner", "ghost")
+    said = shell.say("why", "planner", "ghost")
+    assert (
+        "not granted to planner [system_grant]" in said
+        and "its bytes and its source were not looked at" in said
+    )
     assert "[unknown_system]" in shell.say("why", "nobody", "alpha")
 
 
