@@ -175,9 +175,15 @@ def test_listing_wants_a_system_or_all(shell: Shell) -> None:
 
 
 def test_removal_with_dependants_is_refused_with_the_list_unless_cascade(shell: Shell) -> None:
+    shell.say("team", "recurse", "scouts", "--origin", "planner")
+    shell.say("system", "add", "scout", "--team", "scouts")
     status, _, err = shell("team", "remove", "research")
-    assert status == 2 and "system planner" in err and "--cascade" in err
+    assert status == 2 and "--cascade" in err
+    assert "team research still has system planner, team scouts, system scout\n" in err
+    status, _, err = shell("system", "remove", "planner")
+    assert status == 2 and "spawned from system planner: team scouts, system scout\n" in err
     assert "- team research" in shell.say("team", "remove", "research", "--cascade")
+    assert shell.json("team", "list")["teams"] == []
     assert shell.say("team", "remove", "research") == "there is no team research\n"
 
 

@@ -140,17 +140,32 @@ def _revoke_team(connection: Connection, team: str, *, cause: str) -> Changes:
     return tuple(change for name in members for change in _revoke_all(connection, name, team, cause=cause))
 
 
+def _below_system(connection: Connection, system: str) -> list[str]:
+    """What goes with a system: the teams spawned from it, and all that goes with each of them."""
+    teams_below = _spawned_from(connection, system)
+    return [each for team in teams_below for each in (f"team {team}", *_below_team(connection, team))]
+
+
+def _below_team(connection: Connection, team: str) -> list[str]:
+    """What goes with a team besides its envelope: its systems, all that goes with them, and its secrets."""
+    members = _systems_of(connection, team)
+    found = [each for name in members for each in (f"system {name}", *_below_system(connection, name))]
+    mapped = select(secrets.c.name).where(secrets.c.team == team).order_by(secrets.c.name)
+    return found + [f"secret {name}" for name in dict.fromkeys(connection.execute(mapped).scalars())]
+
+
 def remove_system(connection: Connection, name: str, *, cascade: bool = False) -> Changes:
     """Remove a system with its grants and approvals; with `cascade` also the teams spawned from it."""
     row = find_system(connection, check_identifier("system", name))
     if row is None:
         return ()
-    spawned = _spawned_from(connection, name)
-    if spawned and not cascade:
+    dependants = _below_system(connection, name)
+    if dependants and not cascade:
         raise Refused(
-            f"teams were spawned from system {name}: {', '.join(spawned)}",
+            f"teams were spawned from system {name}: {', '.join(dependants)}",
             hint=f"`skillexec system remove {name} --cascade` removes them too",
         )
+    spawned = _spawned_from(connection, name)
     changes = tuple(change for team in spawned for change in remove_team(connection, team, cascade=True))
     changes += _revoke_all(connection, name, row.team, cause="system.removed")
     changes += revoke_approvals(connection, system=name)
@@ -165,12 +180,6 @@ def _drop_envelope(connection: Connection, team: str) -> Changes:
     return tuple(Change("envelope.removed", team=team, skill=skill) for skill in held)
 
 
-def _dependants(connection: Connection, team: str) -> list[str]:
-    mapped = select(secrets.c.name).where(secrets.c.team == team).order_by(secrets.c.name)
-    names = dict.fromkeys(connection.execute(mapped).scalars())
-    return [f"system {name}" for name in _systems_of(connection, team)] + [f"secret {name}" for name in names]
-
-
 def remove_team(connection: Connection, name: str, *, cascade: bool = False) -> Changes:
     """Remove a team with its envelope; with `cascade` also its systems, what they spawned, and its secrets.
 
@@ -178,7 +187,7 @@ def remove_team(connection: Connection, name: str, *, cascade: bool = False) -> 
     """
     if find_team(connection, check_identifier("team", name)) is None:
         return ()
-    dependants = _dependants(connection, name)
+    dependants = _below_team(connection, name)
     if dependants and not cascade:
         raise Refused(
             f"team {name} still has {', '.join(dependants)}",
