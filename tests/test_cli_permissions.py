@@ -242,6 +242,19 @@ def test_plan_apply_and_export_go_round(shell: Shell, tmp_path: Path) -> None:
     assert shell("policy", "plan", str(tmp_path / "none.yaml"))[0] == 2
 
 
+def test_a_policy_that_is_too_long_is_not_read_in_half(shell: Shell, tmp_path: Path) -> None:
+    from skillexec.permissions.policy_file import MAX_BYTES
+
+    shell.say("grant", "add", "planner", "alpha")
+    start = "version: 1\nteams:\n  research:\n    envelope: [alpha]\n# "
+    filler = "\u00e9" * (MAX_BYTES // 2)  # fewer characters than bytes
+    file = tmp_path / "policy.yaml"
+    file.write_text(f"{start}{filler}\n    systems:\n      planner: {{grants: [alpha]}}\n", "utf-8")
+    status, _, err = shell("policy", "apply", str(file))
+    assert status == 2 and f"{file}:1: larger than" in err
+    assert shell.json("system", "show", "planner")["system"]["permitted"] == ["alpha"]
+
+
 def test_help_imports_no_database() -> None:
     """Help answers in the time of a shell, and SQLAlchemy alone takes five times that."""
     code = """

@@ -189,10 +189,22 @@ def test_an_origin_that_leaves_while_another_takes_its_place_is_no_problem(admin
     assert sorted(admin.snapshot().systems) == ["lead", "scout", "writer"]
 
 
+def test_an_origin_may_move_to_another_team_and_what_it_spawned_follows(admin: Admin) -> None:
+    apply(admin, BASE)
+    there = "  command:\n    envelope: [alpha]\n    systems:\n      planner: {grants: [alpha]}\n"
+    planner = "      planner:\n        grants: [alpha, {skill: beta, source: org}]\n"
+    moved = BASE.replace(planner, "") + there
+    changes = [str(change) for change in apply(admin, moved)]
+    assert "- system planner of team research" in changes and "+ system planner of team command" in changes
+    assert "~ team scouts spawned from planner" in changes
+    assert admin.permitted("scout") == ("alpha",)
+    assert apply(admin, moved) == ()
+
+
 def test_a_system_that_other_teams_depend_on_is_not_removed_by_omission(admin: Admin) -> None:
     apply(admin, BASE)
     admin.recurse("apart", origin="writer")
-    with pytest.raises(Refused, match="apart"):
+    with pytest.raises(Refused, match=r"p.yaml:3: .*apart"):
         apply(admin, BASE.replace("      writer: {}\n", ""))
     assert "writer" in admin.snapshot().systems
 

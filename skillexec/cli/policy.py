@@ -33,6 +33,8 @@ def _read(file: str) -> tuple[Policy, str]:
     try:
         with Path(file).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:  # before decoding: what was read is not the whole file
+            raise Usage(f"{file}:1: larger than {MAX_BYTES} bytes", hint="split it by teams")
         text = data.decode("utf-8-sig")
     except OSError as error:
         raise Usage(f"can't read {file}: {error.strerror}") from error

@@ -6,7 +6,7 @@ not name stay as they are, unless `prune` says that the file is the truth about 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection
@@ -43,7 +43,9 @@ def _at(policy: Policy, line: int) -> Iterator[None]:
         raise type(error)(f"{policy.where}:{line}: {error.message}", hint=error.hint) from error
 
 
-def _loosen(connection: Connection, team: DeclaredTeam, snapshot: Snapshot) -> Changes:
+def _loosen(
+    connection: Connection, team: DeclaredTeam, snapshot: Snapshot, *, leavers: Collection[str]
+) -> Changes:
     """Give up what the file no longer says about a team, before anything new is tied to it."""
     known = snapshot.teams.get(team.name)
     if known is None:
@@ -51,17 +53,19 @@ def _loosen(connection: Connection, team: DeclaredTeam, snapshot: Snapshot) -> C
     changes = set_root(connection, team.name, False) if known.root and not team.root else ()
     if team.origin is None:
         return changes + detach(connection, team.name)
-    if known.origin != team.origin:
+    if known.origin != team.origin or known.origin in leavers:
         unlink(connection, team.name)  # so that the old origin may go; _bound ties the new one
     return changes
 
 
-def _leavers(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
-    """Systems of named teams that the file puts elsewhere or nowhere."""
+def _leavers(policy: Policy, snapshot: Snapshot) -> dict[str, int]:
+    """Systems of named teams that the file puts elsewhere or nowhere, and the line of the team that they leave."""
+    found: dict[str, int] = {}
     for team in policy.teams:
         declared = {system.name for system in team.systems}
         known = snapshot.teams.get(team.name)
-        yield from (system.name for system in (known.systems if known else ()) if system.name not in declared)
+        found |= {one.name: team.line for one in (known.systems if known else ()) if one.name not in declared}
+    return found
 
 
 def _make(connection: Connection, team: DeclaredTeam) -> Changes:
@@ -109,14 +113,16 @@ def _top_down(teams: tuple[DeclaredTeam, ...]) -> list[DeclaredTeam]:
 def apply_policy(connection: Connection, policy: Policy, *, find: Finder, prune: bool = False) -> Changes:
     """Make the state what the policy says, inside the caller's transaction, and return what changed."""
     snapshot = load_snapshot(connection)
+    leavers = _leavers(policy, snapshot)
     changes: Changes = ()
     for team in policy.teams:
         with _at(policy, team.line):
-            changes += _loosen(connection, team, snapshot)
+            changes += _loosen(connection, team, snapshot, leavers=leavers)
     for name in sorted(set(snapshot.teams) - {team.name for team in policy.teams}) if prune else ():
         changes += remove_team(connection, name, cascade=True)
-    for name in _leavers(policy, snapshot):
-        changes += remove_system(connection, name)
+    for name, line in leavers.items():
+        with _at(policy, line):
+            changes += remove_system(connection, name)
     for team in policy.teams:
         with _at(policy, team.line):
             changes += _make(connection, team)
