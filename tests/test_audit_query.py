@@ -203,6 +203,12 @@ def test_figures_count_runs_failures_and_denials_with_durations_by_nearest_rank(
         assert stats(connection, Filter(since="9999")) == ()
         [only] = stats(connection, Filter(outcome="failed"))
         assert (only.runs, only.failures) == (2, 2)
+        assert stats(connection, Filter(run="r7")) == (
+            Line("web-search", "researcher", 1, 0, 0, 7_000, 7_000),
+        )
+        assert stats(connection, Filter(run="nobody")) == ()
+        [only] = stats(connection, Filter(event="decision.*"))
+        assert (only.skill, only.denials, only.p50_us) == ("git-push", 1, None)
 
 
 # Exports.

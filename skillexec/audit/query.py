@@ -231,6 +231,6 @@ def with_times(wanted: Filter, *, since: str | None, until: str | None) -> Filte
     """The filter with times as a person writes them."""
     return replace(
         wanted,
-        since=moment(since) if since else None,
-        until=moment(until, end=True) if until else None,
+        since=None if since is None else moment(since),
+        until=None if until is None else moment(until, end=True),
     )

@@ -7,7 +7,7 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
@@ -55,6 +55,8 @@ def _in_range(wanted: Filter) -> Iterator[ColumnElement[bool]]:
         yield audit.c.time >= wanted.since
     if wanted.until:
         yield audit.c.time <= wanted.until
+    if wanted.run is not None:
+        yield audit.c.run == wanted.run
     yield from kind_conditions(wanted)
 
 
@@ -82,11 +84,10 @@ def _count_open(connection: Connection, wanted: Filter, tallies: dict[tuple[str,
 
 
 def _measure(connection: Connection, wanted: Filter, tallies: dict[tuple[str, str], _Tally]) -> None:
-    ended = replace(wanted, event="run.ended")
     query = (
         select(audit_kinds.c.skill, audit_kinds.c.system, audit.c.body)
         .join(audit, audit.c.kind == audit_kinds.c.id)
-        .where(*_in_range(ended))
+        .where(audit_kinds.c.event == "run.ended", *_in_range(wanted))
     )
     for skill, system, body in connection.execution_options(yield_per=BATCH).execute(query):
         duration = json.loads(body)["data"].get("duration_us")
