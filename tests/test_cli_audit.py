@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import sqlite3
 import subprocess
@@ -48,10 +49,10 @@ def answer(home: Home, *arguments: str, status: int = 0) -> dict[str, Any]:
     return dict(document)
 
 
-def on_a_terminal(home: Home, *arguments: str) -> str:
+def on_a_terminal(home: Home, *arguments: str, columns: int = 160) -> str:
     """What a person sees."""
     leader, follower = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "160", "TERM": "xterm-256color"}
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color"}
     process = subprocess.Popen(
         command(home, *arguments), stdout=follower, stderr=follower, stdin=follower, env=environment
     )
@@ -93,12 +94,22 @@ def test_list_draws_a_table_on_a_terminal(home: Home) -> None:
     assert "git-push" in seen
 
 
+def test_in_80_columns_a_list_breaks_no_time_no_event_and_no_name_apart(home: Home) -> None:
+    seen = on_a_terminal(home, "list", columns=80)
+    assert max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", seen).splitlines()) <= 80
+    for record in answer(home, "list")["records"]:
+        words = [record["time"][5:19].replace("T", " "), record["event"], record["system"], record["skill"]]
+        assert all(word in seen for word in words if word), record
+    assert f"{record['time'][:4]} (UTC)" in seen
+
+
 @pytest.mark.parametrize(
     ("arguments", "next_step"),
     [
         (["list", "--event", "grants"], "grant.*"),
         (["list", "--outcome", "okay"], "ok"),
         (["list", "--since", "yesterday"], "7d"),
+        (["list", "--since", ""], "7d"),
         (["list", "--before", "99"], "skillexec audit list"),
         (["show", "99"], "skillexec audit list"),
         (["show", "nobody"], "skillexec audit list"),

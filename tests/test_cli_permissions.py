@@ -15,6 +15,7 @@ import pytest
 from skillexec import schema
 from skillexec.__main__ import main
 from skillexec.cli import picture
+from skillexec.cli.table import print_table
 from skillexec.cli.tree import Node, print_tree
 
 
@@ -219,7 +220,9 @@ def test_changes_are_events_for_programs(shell: Shell) -> None:
         ("grant.added", "planner", "alpha"),
         ("grant.added", "planner", "beta"),
     ]
-    assert [row["name"] for row in shell.json("team", "list")["teams"]] == ["research"]
+    shell.say("team", "recurse", "scouts", "--origin", "planner")
+    teams = [(row["name"], row["envelope"]) for row in shell.json("team", "list")["teams"]]
+    assert teams == [("research", 6), ("scouts", None)]
     assert shell.json("system", "list", "--team", "research")["systems"][0]["grants"] == 2
     assert shell.json("envelope", "list", "research")["envelope"]["alpha"] == ["planner"]
 
@@ -277,6 +280,19 @@ def test_without_a_home_the_next_command_is_init(tmp_path: Path, capsys: pytest.
 
 def test_the_picture_counts_to_the_same_five_as_the_table() -> None:
     assert picture.MAX_GRANTS == schema.MAX_GRANTS
+
+
+def test_a_matrix_too_wide_for_the_terminal_is_drawn_in_parts_that_name_the_systems(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("skillexec.cli.table.stdout_is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    skills = [f"a-skill-of-some-length-{number}" for number in range(5)]
+    print_table(["system", *skills], [["incident-responder", *["granted"] * 5]], repeat=1)
+    seen = capsys.readouterr().out
+    assert all(f"{skill} " in f"{seen} ".replace("\n", " ") for skill in skills)
+    assert seen.count("incident-responder") == 3 and seen.count("granted") == 5
+    assert max(map(len, seen.splitlines())) <= 80
 
 
 def test_a_tree_is_drawn_on_a_terminal_too(

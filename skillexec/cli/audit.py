@@ -14,9 +14,19 @@ import click
 
 from skillexec.audit.events import EVENTS, OUTCOMES
 from skillexec.cli.audit_check import checkpoint, verify
-from skillexec.cli.audit_text import COLUMNS, duration, line, record_text, row, story_text
+from skillexec.cli.audit_text import (
+    COLUMNS,
+    NAMES,
+    Table,
+    duration,
+    for_a_person,
+    line,
+    record_text,
+    row,
+    story_text,
+)
 from skillexec.cli.context import JSON_VERSION, App, Command, Group, pass_app, stdout_is_terminal
-from skillexec.cli.table import print_table, printable
+from skillexec.cli.table import fits_terminal, print_table, printable
 from skillexec.errors import Usage
 
 if TYPE_CHECKING:
@@ -97,6 +107,14 @@ audit.add_command(verify)
 audit.add_command(checkpoint)
 
 
+def _print_records(records: tuple[Record, ...]) -> None:
+    table: Table = (COLUMNS, [row(record) for record in records])
+    if records and stdout_is_terminal():
+        table = for_a_person(records, fits=fits_terminal)
+    columns, rows = table
+    print_table(columns, rows, empty="no such records", whole=set(columns) - NAMES)
+
+
 @audit.command("list", cls=_Reading)
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Records per page."
@@ -112,7 +130,7 @@ def list_(app: App, wanted: Filter, limit: int, before: int | None) -> None:
         found = page(connection, wanted, limit=limit, before=before)
 
     def show() -> None:
-        print_table(COLUMNS, [row(record) for record in found.records], empty="no such records")
+        _print_records(found.records)
         if found.before is not None:
             click.echo(f"older ones: add --before {found.before}", err=True)
 

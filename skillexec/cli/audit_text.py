@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from skillexec.audit.record import Record
 
+Table: TypeAlias = tuple[Sequence[str], Sequence[tuple[object, ...]]]
+
 COLUMNS = ("record", "time (UTC)", "event", "outcome", "system", "skill", "team", "actor", "run")
+_ABOUT = "system skill team"
+NAMES = frozenset({"system", "skill", "team", _ABOUT, "actor", "run"})  # the columns that fold
 _INDENT = " " * 4
 _SHOWN_ELSEWHERE = frozenset({"actor", "data", "event", "hash", "prev", "seq", "time", "v"})
 
@@ -51,6 +55,27 @@ def row(record: Record) -> tuple[object, ...]:
         record.actor,
         record.run,
     )
+
+
+def _short(record: Record) -> tuple[object, ...]:
+    """The same where there is little room: the names are words that fold between them; the run is in `audit show`."""
+    about = " ".join(name for name in (record.system, record.skill, record.team) if name)
+    return (record.seq, _clock(record.time)[5:], record.event, record.outcome, about, record.actor)
+
+
+def _unless_empty(columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> Table:
+    kept = [index for index in range(len(columns)) if any(cells[index] for cells in rows)]
+    return [columns[index] for index in kept], [tuple(cells[index] for index in kept) for cells in rows]
+
+
+def for_a_person(records: Sequence[Record], *, fits: Callable[..., bool]) -> Table:
+    """The table of `audit list` on a terminal, without the columns that are empty."""
+    table = _unless_empty(COLUMNS, [row(record) for record in records])
+    years = {record.time[:4] for record in records}
+    if fits(*table) or len(years) > 1:
+        return table
+    columns = ("record", f"{years.pop()} (UTC)", "event", "outcome", _ABOUT, "actor")
+    return _unless_empty(columns, [_short(record) for record in records])
 
 
 def line(record: Record) -> str:

@@ -128,7 +128,8 @@ def _list_all(app: App, picture: Picture) -> None:
         "systems": {row[0]: dict(zip(skills, row[3:], strict=True)) for row in rows},
     }
     empty = "no systems yet: `skillexec system add NAME --team TEAM`"
-    app.answer(document, lambda: print_table(("system", "team", "grants", *skills), rows, empty=empty))
+    columns = ("system", "team", "grants", *skills)
+    app.answer(document, lambda: print_table(columns, rows, empty=empty, repeat=1))
 
 
 def _list_one(app: App, picture: Picture, name: str) -> None:

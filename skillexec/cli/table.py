@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import click
 
@@ -26,7 +26,32 @@ def _print_aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def fits_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
+    """Whether the table can be drawn without folding a cell."""
+    from rich.cells import cell_len
+    from rich.console import Console
+
+    lines = [columns, *(["" if cell is None else str(cell) for cell in row] for row in rows)]
+    return 1 + sum(3 + max(map(cell_len, each)) for each in zip(*lines, strict=True)) <= Console().width
+
+
+def _parts(columns: Sequence[str], rows: Sequence[Sequence[str]], *, repeat: int) -> Iterator[list[int]]:
+    """Which columns to draw together so that each part fits; the first `repeat` of them lead every part."""
+    lead = list(range(repeat))
+    part = list(lead)
+    for index in range(repeat, len(columns)):
+        wider = [*part, index]
+        chosen = [[row[number] for number in wider] for row in rows]
+        if part != lead and not fits_terminal([columns[number] for number in wider], chosen):
+            yield part
+            wider = [*lead, index]
+        part = wider
+    yield part
+
+
+def _print_drawn(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, whole: Collection[str] = ()
+) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -34,18 +59,34 @@ def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=box.SIMPLE_HEAD, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in whole)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing") -> None:
-    """Print the rows under their column names, or say in words that there are none."""
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    empty: str = "nothing",
+    whole: Collection[str] = (),
+    repeat: int = 0,
+) -> None:
+    """Print the rows under their column names, or say in words that there are none.
+
+    On a terminal that is too narrow, cells are folded, but for those of the columns `whole`. With `repeat`, the
+    table is drawn in parts instead, each of which begins with so many of the first columns.
+    """
     cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
     if not cells:
         click.echo(empty)
-    elif stdout_is_terminal():
-        _print_drawn(columns, cells)
-    else:
+    elif not stdout_is_terminal():
         _print_aligned(columns, cells)
+    elif not repeat:
+        _print_drawn(columns, cells, whole=whole)
+    else:
+        for part in _parts(columns, cells, repeat=repeat):
+            _print_drawn(
+                [columns[index] for index in part], [[row[index] for index in part] for row in cells]
+            )

@@ -93,7 +93,7 @@ def list_(app: App) -> None:
             each.kind,
             each.origin,
             len(each.systems),
-            len(each.envelope),
+            len(each.envelope) if each.kind == "ordinary" else None,  # the others have none of their own
             "disabled" if each.disabled else "",
         )
         for each in teams
