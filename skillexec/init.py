@@ -18,7 +18,7 @@ def _write_config(home: Home, text: str) -> None:
 
 def create_home(home: Home, *, actor: str, config: str) -> bool:
     """Make what is missing, on the record; say whether there was no home before. Safe to repeat."""
-    from skillexec.audit import Event, append
+    from skillexec.audit import Event, append, head
     from skillexec.audit.checkpoint import create_key, key_id
     from skillexec.state import State
 
@@ -35,8 +35,8 @@ def create_home(home: Home, *, actor: str, config: str) -> bool:
         create_key(home.audit_key)
     with State.open(home.state_file, create=True) as state:
         home.state_file.chmod(0o600)
-        if not before:
-            data = {"version": __version__, "key": key_id(home.audit_key)}
-            with state.write() as connection:
+        with state.write() as connection:
+            if not head(connection).seq:  # not `before`: an earlier attempt may have ended here
+                data = {"version": __version__, "key": key_id(home.audit_key)}
                 append(connection, Event("home.created", actor, data=data))
     return not before

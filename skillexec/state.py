@@ -47,7 +47,7 @@ class State:
             raise StateUnusable(f"no state at {path}", hint="run `skillexec init`")
         state = cls(path, busy_seconds=busy_seconds)
         try:
-            state._upgrade()
+            state._upgrade(create=create)
         except BaseException:
             state.close()
             raise
@@ -166,8 +166,14 @@ class State:
         with self.quick_read() as connection:
             return _version(connection)
 
-    def _upgrade(self) -> None:
+    def _upgrade(self, *, create: bool) -> None:
         found = self.version()
+        # SQLite takes an empty file for an empty database: grants and record would be gone without a word.
+        if found < (0 if create else 1):
+            raise StateUnusable(
+                f"{self.path} is empty, or not a state of skillexec",
+                hint="restore it from a backup; where there never was one, run `skillexec init`",
+            )
         if found > sqlite.VERSION:
             raise StateUnusable(
                 f"{self.path} was written by a newer skillexec (state {found}, this one knows {sqlite.VERSION})",

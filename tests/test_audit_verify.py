@@ -70,9 +70,9 @@ def test_an_untouched_log_verifies(state: State) -> None:
     assert report(state).records == 9
 
 
-def test_an_empty_log_verifies(tmp_path: Path) -> None:
+def test_an_empty_log_lacks_its_first_record(tmp_path: Path) -> None:
     with State.open(tmp_path / "empty.db", create=True) as state:
-        assert report(state).findings == ()
+        assert first(state).seq == 1 and "the log is empty" in first(state).problem
 
 
 def test_names_in_any_script_and_with_quotes_verify(state: State) -> None:

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from skillexec.audit.checkpoint import create_key
+from skillexec.audit.query import Filter, stream
 from skillexec.errors import StateUnusable
 from skillexec.home import Home, find_home
+from skillexec.init import create_home
+from skillexec.state import State
 
 
 def test_the_option_wins_then_the_variable_then_the_data_folder(
@@ -62,3 +66,14 @@ def test_a_file_in_the_homes_place_is_refused(tmp_path: Path) -> None:
         Home(tmp_path / "home").check()
     with pytest.raises(StateUnusable):
         Home(tmp_path / "home").create()
+
+
+def test_an_init_that_was_cut_short_is_put_on_the_record_by_the_next_one(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.create()
+    create_key(home.audit_key)
+    State.open(home.state_file, create=True).close()
+    for _ in range(2):
+        create_home(home, actor="ann", config="")
+    with State.open(home.state_file) as state, state.read() as connection:
+        assert [record.event for record in stream(connection, Filter())] == ["home.created"]

@@ -151,6 +151,25 @@ def test_a_read_only_state_is_refused_and_unchanged(path: Path) -> None:
     assert granted(path) == 0
 
 
+@pytest.mark.parametrize("content", [b"", b"\n"])
+def test_a_state_that_was_emptied_is_refused_and_not_made_anew(path: Path, content: bytes) -> None:
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    path.write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(StateUnusable) as problem:
+            State.open(path)
+        assert "backup" in problem.value.hint
+
+
+def test_a_state_of_no_version_of_ours_is_refused(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = -1")
+    for create in (False, True):
+        with pytest.raises(StateUnusable, match="not a state of skillexec"):
+            State.open(path, create=create)
+
+
 def test_a_state_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")

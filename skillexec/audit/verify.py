@@ -237,6 +237,10 @@ def verify(
         findings.extend(_guards(connection))
     if start == START and not broken:
         findings.extend(_open_runs(connection, chain))
+    if chain.head == START and not broken:
+        findings.append(
+            Finding("is missing: the log is empty, and `skillexec init` begins it with a record", 1)
+        )
     if start == START and connection.dialect.name == "sqlite":
         findings.extend(_integrity(connection))
     return Report(chain.head.seq, chain.head, tuple(findings))
