@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_STATE, _START = 0, 19  # fields of /proc/PID/stat, counted after the program's name
+_STATE, _THREADS, _START = 0, 17, 19  # fields of /proc/PID/stat, counted after the program's name
 _GONE = frozenset("ZX")  # ended, though its parent has not looked yet
 
 
@@ -64,14 +64,32 @@ def identity_in(data: Mapping[str, Any]) -> ProcessIdentity | None:
         return None
 
 
-def is_alive(identity: ProcessIdentity) -> bool:
-    """Whether that very process runs. Where that can't be told (another container's numbers): yes."""
-    if identity.boot != _boot():
-        return False
-    if identity.pid_namespace != _namespace():
-        return True
+def _is_there(pid: int) -> bool:
+    """Needs no descriptor, and no file system hides a process from it."""
     try:
-        stat = _stat(identity.pid)
-    except (FileNotFoundError, ProcessLookupError):
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
         return False
-    return stat[_STATE] not in _GONE and int(stat[_START]) == identity.pid_start
+    except PermissionError:
+        pass  # somebody else's
+    return True
+
+
+def _is_dead(stat: list[str]) -> bool:
+    # A first thread may end before the others: the process lives on.
+    return stat[_STATE] in _GONE and stat[_THREADS] == "1"
+
+
+def is_alive(identity: ProcessIdentity) -> bool:
+    """Whether that very process runs; yes where that can't be told (another container's numbers, no descriptor left)."""
+    try:
+        if identity.boot != _boot():
+            return False
+        if identity.pid_namespace != _namespace():
+            return True
+        if not _is_there(identity.pid):
+            return False
+        stat = _stat(identity.pid)
+    except OSError:
+        return True
+    return not _is_dead(stat) and int(stat[_START]) == identity.pid_start

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,22 @@ def containers(*filters: str, address: str = "") -> list[str]:
     for item in filters:
         command += ["--filter", item]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether it comes true within the time: as much as a busy machine may need, since nobody waits for it to pass."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def kept(seconds: float, measure: Callable[[], float], tries: int = 5) -> bool:
+    """Whether a promise about time is kept in one of a few tries: a defect of ours breaks it each time, a machine
+    that is busy with something else only now and then."""
+    return any(measure() <= seconds for _ in range(tries))
 
 
 @pytest.fixture(scope="session")

@@ -12,14 +12,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
-from conftest import IMAGE, QUICK, containers, make_bundle, run_python, script
+from conftest import IMAGE, QUICK, containers, kept, make_bundle, run_python, script, until
 
 from skillexec.errors import ImageUnavailable
 from skillexec.model import Limits, Outcome, Status
 from skillexec.sandbox import Sandbox, SandboxSettings
 from skillexec.sandbox.engine import Engine
-from skillexec.sandbox.owner import Owner
-from skillexec.sandbox.spec import LABEL_OWNER
 
 
 @pytest.fixture
@@ -31,15 +29,6 @@ def warm() -> Iterator[Sandbox]:
 
 def ours(sandbox: Sandbox, *filters: str) -> list[str]:
     return containers(f"label=skillexec.owner={sandbox._owner}", *filters)
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_a_waiting_container_takes_the_run_and_serves_no_other(warm: Sandbox) -> None:
@@ -67,7 +56,7 @@ def test_a_warm_run_needs_no_call_to_the_engine(warm: Sandbox, monkeypatch: pyte
 def test_the_pool_refills_itself(warm: Sandbox) -> None:
     run_python(warm, "pass")
     run_python(warm, "pass")
-    assert until(lambda: warm.waiting() == 2)
+    assert until(lambda: warm.waiting() == 2, 30)
     assert run_python(warm, "pass").warm
 
 
@@ -75,7 +64,7 @@ def test_the_pool_refills_while_a_long_run_goes_on(warm: Sandbox) -> None:
     refilled: list[bool] = []
 
     def look(_stream: str, _data: bytes) -> None:
-        refilled.append(until(lambda: warm.waiting() == 2, 5))
+        refilled.append(until(lambda: warm.waiting() == 2, 15))
 
     run_python(warm, "import time; print(1, flush=True); time.sleep(1)", on_output=look)
     assert refilled == [True]
@@ -99,15 +88,16 @@ def test_claims_from_many_threads_never_share_a_container(warm: Sandbox) -> None
 
 def test_dead_containers_are_noticed_on_lease_and_a_fresh_one_runs(warm: Sandbox) -> None:
     subprocess.run(["docker", "kill", *ours(warm)], check=True, capture_output=True)
-    assert until(lambda: not ours(warm))
+    assert until(lambda: not ours(warm), 30)
     outcome = run_python(warm, "print('fresh')")
     assert (outcome.status, outcome.warm, outcome.stdout.data) == (Status.OK, False, b"fresh\n")
 
 
 def test_a_container_that_dies_between_claim_and_job_is_replaced(warm: Sandbox) -> None:
     with warm.prepare(QUICK) as lease:
-        subprocess.run(["docker", "kill", *ours(warm)], check=True, capture_output=True)
-        assert until(lambda: not ours(warm, "status=running"))
+        killed = ours(warm, "status=running")  # and not one that is being made for the pool meanwhile
+        subprocess.run(["docker", "kill", *killed], check=True, capture_output=True)
+        assert until(lambda: not set(killed) & set(ours(warm, "status=running")), 15)
         outcome = lease.run(make_bundle({"a.sh": "echo replaced"}), script("a.sh"))
     assert (outcome.status, outcome.stdout.data) == (Status.OK, b"replaced\n")
 
@@ -140,17 +130,19 @@ def test_limits_that_only_concern_the_job_share_the_pool(warm: Sandbox) -> None:
 def test_the_pool_shrinks_when_nobody_asks() -> None:
     with Sandbox.open(SandboxSettings(image=IMAGE, warm=1, idle_seconds=1.0)) as sandbox:
         assert sandbox.warm_up(QUICK, seconds=30)
-        assert until(lambda: sandbox.waiting() == 0, 5)
-        assert until(lambda: not ours(sandbox), 5)
+        assert until(lambda: sandbox.waiting() == 0, 30)
+        assert until(lambda: not ours(sandbox), 30)
         assert run_python(sandbox, "print('again')").status is Status.OK
 
 
 def test_an_idle_pool_uses_no_processor(warm: Sandbox) -> None:
-    gc.collect()
-    time.sleep(0.5)
-    before = time.process_time()
-    time.sleep(1.0)
-    assert time.process_time() - before < 0.02
+    def used() -> float:
+        gc.collect()
+        before = time.process_time()
+        time.sleep(1.0)
+        return time.process_time() - before
+
+    assert kept(0.02, used)  # a reaper that looks once may fall into one of the tries
 
 
 def test_closing_leaves_no_container_not_even_one_that_is_just_starting() -> None:
@@ -182,7 +174,7 @@ def test_a_fork_of_the_owner_does_not_keep_its_containers_alive(
                 time.sleep(0.02)
             child = os.fork()
             if child == 0:
-                time.sleep(20)
+                time.sleep(60)
                 os._exit(0)
             print(sandbox._owner, child, flush=True)
 
@@ -193,47 +185,9 @@ def test_a_fork_of_the_owner_does_not_keep_its_containers_alive(
     try:
         assert containers(f"label=skillexec.owner={owner}")
         program.kill()
-        assert until(lambda: not containers(f"label=skillexec.owner={owner}"), 2.0)
+        assert until(
+            lambda: not containers(f"label=skillexec.owner={owner}"), 15
+        )  # the script would take 20 s
         os.kill(int(child), 0)  # the fork lives on
     finally:
         os.kill(int(child), 9)
-
-
-# What crashes leave.
-
-
-def test_a_sweep_removes_what_a_dead_owner_left_and_nothing_of_the_living(warm: Sandbox) -> None:
-    here = Owner.current()
-    other_boot = replace(here.process, boot="another-boot")
-    dead = replace(here, process=replace(here.process, pid=2**22 - 1), token="dead")
-    rebooted = replace(here, process=other_boot, token="rebooted")
-    elsewhere = replace(here, machine="another-machine", process=other_boot, token="elsewhere")
-    living = replace(here, token="living")
-    made = {}
-    engine = Engine.open()
-    image = engine.image(IMAGE).id
-    for owner in (dead, rebooted, elsewhere, living):
-        config = {"Image": image, "Entrypoint": ["true"], "Labels": {LABEL_OWNER: str(owner)}}
-        made[owner.token] = engine.create(config, "")
-    try:
-        warm.sweep()
-        left = set(containers(f"label={LABEL_OWNER}"))
-    finally:
-        for container in made.values():
-            engine.remove(container)
-    assert not {made["dead"], made["rebooted"]} & left
-    assert {made["elsewhere"], made["living"], *ours(warm)} <= left
-
-
-def test_a_reused_process_number_is_not_taken_for_the_owner() -> None:
-    here = Owner.current()
-    assert not here.gone(here)
-    assert replace(here, process=replace(here.process, pid_start=1)).gone(here)
-    assert Owner.parse(str(here)) == here
-    assert Owner.parse("someone else's label") is None
-
-
-def test_without_a_machine_id_another_boot_may_be_another_machine() -> None:
-    here = replace(Owner.current(), machine="?")
-    assert not replace(here, process=replace(here.process, boot="another-boot")).gone(here)
-    assert replace(here, process=replace(here.process, pid_start=1)).gone(here)

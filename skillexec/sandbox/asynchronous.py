@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -32,7 +33,8 @@ async def in_thread(call: Callable[[], T], cancel: Callable[[], None]) -> T:
             result = call()
         except BaseException as problem:  # noqa: BLE001 - a thread's boundary: the awaiting task gets it
             error = problem
-        loop.call_soon_threadsafe(settle, result, error)
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=work, name="skillexec-run", daemon=True).start()
     try:

@@ -1,4 +1,4 @@
-"""Calls to an engine that may hang: the caller waits so long and no longer."""
+"""Work in threads of their own: calls to an engine that may hang, for which the caller waits so long and no longer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,16 @@ from skillexec.errors import InfraError
 T = TypeVar("T")
 
 
+def begun(work: Callable[[], None], name: str) -> threading.Thread | None:
+    """A thread at work; None where the machine gives this process no more of them."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
+
+
 def within(seconds: float, call: Callable[[], T]) -> T | None:
     """What the call returns; None where it failed or took longer. It then ends in its own time."""
     results: list[T] = []
@@ -21,7 +31,7 @@ def within(seconds: float, call: Callable[[], T]) -> T | None:
         except InfraError:
             pass  # no answer: that is what None says
 
-    thread = threading.Thread(target=attempt, name="skillexec-call", daemon=True)
-    thread.start()
-    thread.join(max(0.0, seconds))
+    thread = begun(attempt, "skillexec-call")
+    if thread is not None:
+        thread.join(max(0.0, seconds))
     return results[0] if results else None

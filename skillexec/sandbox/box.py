@@ -97,8 +97,10 @@ class Sandbox:
 
         Not patiently: return when each has been told to end. The engine removes it some milliseconds later.
         """
+        if os.getpid() != self._owner.process.pid:
+            return  # the parent's; its lock may have been held in the moment of the fork
         with self._lock:
-            if self._closed or os.getpid() != self._owner.process.pid:
+            if self._closed:
                 return
             self._closed = True
         atexit.unregister(self.close)
@@ -219,7 +221,7 @@ class Sandbox:
         try:
             return start(self._engine, spec)
         except Exposed:
-            if self._network_mode:
+            if spec.network_mode:
                 raise
             self._network_mode = "none"  # this engine does not keep NetworkDisabled: ask for it the other way
             return self._start(shape)

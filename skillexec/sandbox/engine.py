@@ -5,16 +5,17 @@ Only local engines are used: a job holds secrets and travels in plain bytes over
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any
+from typing import Any, TypeVar
 
 from skillexec.errors import EngineUnavailable, ImageUnavailable, InfraError
 from skillexec.sandbox import api
@@ -27,6 +28,8 @@ _HEAD_BYTES = 16 << 10
 _START_ENGINE = "start it: `sudo systemctl start docker`, or `sudo dockerd`; `skillexec doctor` checks"
 _JOIN_GROUP = "let this user use the engine: `sudo usermod -aG docker $USER`, then log in again"
 _BUILD_IMAGE = "run `skillexec image build`"
+
+T = TypeVar("T")
 
 
 class ContainerGone(InfraError):
@@ -52,6 +55,16 @@ class About:
     cgroup: str  # "1" or "2"
     seccomp: bool
     rootless: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A container as the engine lists it, with the value of the label that was asked for."""
+
+    id: str
+    state: str
+    created: float  # wall clock
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +117,15 @@ class Engine:
             yield path
         except api.ApiError as error:
             raise _refused(doing, error.status, error.explanation) from error
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InfraError(
+                f"the Docker engine's answer can't be understood: it should {doing}",
+                hint=f"check that {path} is a Docker engine's socket",
+            ) from error
         except (OSError, HTTPException) as error:
-            _knock(path)  # says precisely why it can't be reached
+            if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+                raise InfraError("this process has too many open files", hint="raise `ulimit -n`") from error
+            _knock(path, self._seconds)  # says precisely why it can't be reached
             raise EngineUnavailable(
                 f"the Docker engine was lost while it should {doing}: {type(error).__name__}",
                 hint=_START_ENGINE,
@@ -117,42 +137,44 @@ class Engine:
         method: str,
         path: str,
         *,
+        read: Callable[[bytes], T],
         query: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """The engine's answer; none where it has nothing to say."""
+    ) -> T:
+        """What `read` finds in the engine's answer. Where that is not there, it is no engine's."""
         with self._asking(doing) as address:
-            answer = api.call(address, method, path, seconds=self._seconds, query=query, body=body)
-            try:
-                return json.loads(answer) if answer.strip() else None
-            except ValueError as error:
-                raise OSError("the engine's answer is no JSON") from error
+            return read(api.call(address, method, path, seconds=self._seconds, query=query, body=body))
 
     def version(self) -> str:
         """The engine's version; also the proof that it answers."""
-        return str(self._call("tell its version", "GET", "/version")["Version"])
+        return self._call(
+            "tell its version", "GET", "/version", read=lambda answer: str(_object(answer)["Version"])
+        )
 
     def about(self) -> About:
-        version = self._call("describe itself", "GET", "/version")
-        return _about(version, self._call("describe itself", "GET", "/info"))
+        version = self._call("describe itself", "GET", "/version", read=_object)
+        return self._call("describe itself", "GET", "/info", read=lambda info: _about(version, _object(info)))
 
     def image(self, reference: str) -> Image:
         """The image of that name, which must be here already: nothing is ever pulled."""
         try:
-            found = self._call("find the image", "GET", api.path_of("images", reference, "json"))
+            return self._call("find the image", "GET", api.path_of("images", reference, "json"), read=_image)
         except ContainerGone:
             raise ImageUnavailable(f"there is no image {reference}", hint=_BUILD_IMAGE) from None
-        return Image(found["Id"], found["Config"].get("Labels") or {})
 
     def create(self, config: Mapping[str, Any], name: str) -> str:
         """Make a container and return its id."""
         try:
-            made = self._call(
-                "create a container", "POST", "/containers/create", query={"name": name}, body=config
+            return self._call(
+                "create a container",
+                "POST",
+                "/containers/create",
+                query={"name": name},
+                body=config,
+                read=lambda answer: str(_object(answer)["Id"]),
             )
         except ContainerGone:
             raise ImageUnavailable(f"the image {config['Image']} is gone", hint=_BUILD_IMAGE) from None
-        return str(made["Id"])
 
     def attach(self, container: str) -> socket.socket:
         """Both ways into a container that has not started yet, as a non-blocking socket."""
@@ -170,43 +192,68 @@ class Engine:
             return stream
 
     def start(self, container: str) -> None:
-        self._call("start a container", "POST", api.path_of("containers", container, "start"))
+        self._call("start a container", "POST", api.path_of("containers", container, "start"), read=_nothing)
 
     def inspect(self, container: str) -> dict[str, Any]:
-        return dict(self._call("describe a container", "GET", api.path_of("containers", container, "json")))
+        path = api.path_of("containers", container, "json")
+        return self._call("describe a container", "GET", path, read=_object)
 
     def remove(self, container: str) -> None:
         """Kill and remove. Already gone is as good; already going is waited for."""
         path = api.path_of("containers", container)
         try:
-            self._call("remove a container", "DELETE", path, query={"force": 1, "v": 1})
+            self._call("remove a container", "DELETE", path, query={"force": 1, "v": 1}, read=_nothing)
         except ContainerGone:
             pass
         except InfraError as error:
             if "already in progress" not in str(error):
                 raise
 
-    def containers(self, label: str, value: str | None = None) -> list[Mapping[str, Any]]:
+    def containers(self, label: str, value: str | None = None) -> list[Listed]:
         """All containers, running or not, that bear the label (with that value)."""
         wanted = json.dumps({"label": [label if value is None else f"{label}={value}"]})
-        return list(
-            self._call("list containers", "GET", "/containers/json", query={"all": 1, "filters": wanted})
+        return self._call(
+            "list containers",
+            "GET",
+            "/containers/json",
+            query={"all": 1, "filters": wanted},
+            read=lambda answer: [_listed(item, label) for item in json.loads(answer) or ()],
         )
 
     def death(self, container: str, since: float) -> Death:
         """What happened to a container that vanished. The engine remembers the last few hundred events."""
         wanted = json.dumps({"container": [container], "event": ["oom", "die"]})
         query: dict[str, str | int] = {"since": int(since), "until": int(time.time()) + 1, "filters": wanted}
-        with self._asking("tell what happened") as address:
-            lines = api.call(address, "GET", "/events", seconds=self._seconds, query=query).splitlines()
-            return _death([json.loads(line) for line in lines if line.strip()])
+        return self._call("tell what happened", "GET", "/events", query=query, read=_death)
 
 
-def _knock(path: str) -> None:
+def _nothing(_answer: bytes) -> None:
+    """For calls that only have to be answered."""
+
+
+def _object(answer: bytes) -> dict[str, Any]:
+    found = json.loads(answer)
+    if not isinstance(found, dict):
+        raise TypeError("the answer is no object")
+    return found
+
+
+def _image(answer: bytes) -> Image:
+    found = _object(answer)
+    return Image(str(found["Id"]), dict(found["Config"].get("Labels") or {}))
+
+
+def _listed(item: Mapping[str, Any], label: str) -> Listed:
+    return Listed(
+        str(item["Id"]), str(item["State"]), float(item["Created"]), str(item["Labels"].get(label, ""))
+    )
+
+
+def _knock(path: str, seconds: float) -> None:
     """Say precisely why an engine can't be reached, where it can't."""
     try:
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(CALL_SECONDS)
+            probe.settimeout(seconds)
             probe.connect(path)
     except PermissionError as error:
         raise EngineUnavailable(
@@ -236,16 +283,22 @@ def _upgrade(stream: socket.socket, path: str) -> None:
         "Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n".encode()
     )
     answer = b""
-    while not answer.endswith(b"\r\n\r\n"):
+    while b"\r\n\r\n" not in answer:
         piece = stream.recv(4096)
         answer += piece
-        if not piece or len(answer) > _HEAD_BYTES:
-            raise OSError("the engine's answer can't be understood")
-    if answer.split(b" ", 2)[1:2] != [b"101"]:
-        raise OSError(f"the engine answered {answer.splitlines()[0][:80]!r}")
+        if not piece:
+            raise OSError("the engine hung up")
+        if len(answer) > _HEAD_BYTES:
+            raise ValueError("no head of an answer")
+    status = answer.split(b" ", 2)[1:2]
+    if status == [b"404"]:
+        raise api.ApiError(404, "the container is gone")
+    if status != [b"101"] or not answer.endswith(b"\r\n\r\n"):
+        raise ValueError(f"the engine answered {answer.splitlines()[0][:80]!r}")
 
 
-def _death(events: list[Any]) -> Death:
+def _death(answer: bytes) -> Death:
+    events = [_object(line) for line in answer.splitlines() if line.strip()]
     codes = [event["Actor"]["Attributes"].get("exitCode", "") for event in events if event["Action"] == "die"]
     known = [int(code) for code in codes if code.isdigit()]
     return Death(any(event["Action"] == "oom" for event in events), known[-1] if known else None)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from skillexec.errors import InfraError
 from skillexec.model import Artifact, Captured
 from skillexec.sandbox import session
 from skillexec.sandbox.cancel import Cancel
@@ -110,6 +111,7 @@ class Execution:
         self._artifacts: list[Artifact] = []
         self._notes: tuple[str, ...] = ()
         self._end = deadline + GRACE_SECONDS
+        self.callers_error: BaseException | None = None
         self._take(container.greeting)
 
     @property
@@ -130,12 +132,15 @@ class Execution:
         )
 
     def converse(self, cancel: Cancel | None) -> None:
-        """Returns when the launcher is done. Raises Lost, Overdue or ProtocolError, and whatever
-        `on_output` raises."""
+        """Returns when the launcher is done. Raises Lost, Overdue or ProtocolError; InvalidInput or InfraError
+        where the job was not even sent; and whatever `on_output` raises, noted in `callers_error`."""
         if cancel is None:
             self._turn_until_ended(None)
             return
-        wake, waker = socket.socketpair()
+        try:
+            wake, waker = socket.socketpair()
+        except OSError as error:
+            raise InfraError("this process has too many open files", hint="raise `ulimit -n`") from error
         with wake, waker, cancel.told(lambda: _nudge(waker)):
             self._turn_until_ended(wake)
 
@@ -180,7 +185,17 @@ class Execution:
         if piece:
             self._captures[stream].add(piece)
             if self._on_output is not None:
-                self._on_output(stream, piece)
+                self._call_out(self._on_output, stream, piece)
+
+    def _call_out(self, on_output: OnOutput, stream: str, piece: bytes) -> None:
+        began = time.monotonic()
+        try:
+            on_output(stream, piece)
+        except BaseException as error:
+            self.callers_error = error
+            raise
+        # The launcher's grace does not run out while the caller holds us up: what came in time is still read.
+        self._end += max(0.0, time.monotonic() - max(began, self._end - GRACE_SECONDS))
 
     def _take(self, data: bytes) -> None:
         for event in self._reply.feed(data):

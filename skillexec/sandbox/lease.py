@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from skillexec.errors import InvalidInput, SkillexecError, Usage
+from skillexec.errors import InfraError, InvalidInput, SkillexecError, Usage
 from skillexec.model import Bundle, Command, InputFile, Limits, Outcome, Status
 from skillexec.model import Usage as Used
 from skillexec.sandbox import verdict
@@ -18,7 +18,7 @@ from skillexec.sandbox.engine import Engine
 from skillexec.sandbox.execution import Execution, Heard, Lost, OnOutput, Overdue, Sieve
 from skillexec.sandbox.pool import Claim, Pool
 from skillexec.sandbox.reaper import Reaper
-from skillexec.sandbox.session import Exit, Job, ProtocolError
+from skillexec.sandbox.session import Exit, Job
 from skillexec.sandbox.spec import Shape
 from skillexec.sandbox.turns import Turns
 from skillexec.sandbox.verdict import Verdict
@@ -95,12 +95,6 @@ class Lease:
         """
         if self._over:
             raise Usage("a lease serves one run", hint="prepare another one")
-        try:
-            container = self._container(cancel)
-        except _NoContainer as error:
-            return self._outcome(error.ruling)
-        except SkillexecError as error:  # of the start: there is no engine, no image, no room
-            return self._outcome(Verdict(Status.INFRA_ERROR, error.message, error.hint))
         job = Job(
             command=command,
             bundle=bundle.data,
@@ -111,7 +105,13 @@ class Lease:
             stdin=stdin,
             fork_python=self._services.fork_python,
         )
-        return self._see_through(container, job, on_output, cancel, sieve)
+        try:
+            container = self._container(cancel)
+        except _NoContainer as error:
+            return self._outcome(error.ruling)
+        except SkillexecError as error:  # of the start: there is no engine, no image, no room
+            return self._outcome(Verdict(Status.INFRA_ERROR, error.message, error.hint))
+        return self._see_through(container, replace(job, seconds=self._left()), on_output, cancel, sieve)
 
     def _left(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
@@ -187,17 +187,27 @@ class Lease:
     def _rule(self, execution: Execution, container: Container, cancel: Cancel | None) -> Verdict:
         try:
             execution.converse(cancel)
-        except InvalidInput as error:  # the job can't even be said
-            return Verdict(Status.INVALID_INPUT, error.message, error.hint)
-        except ProtocolError as error:
-            self._services.reaper.kill(container.id, _KILL_SECONDS)
-            return Verdict(Status.INFRA_ERROR, error.message, error.hint or verdict.DOCTOR)
-        except Overdue:
-            return self._overdue(execution.exit, container, cancel)
-        except Lost as error:
-            return self._lost(execution.exit, container, str(error))
+        except Exception as error:
+            if error is execution.callers_error:  # may be of our classes: it is theirs all the same
+                raise
+            return self._troubled(error, execution, container, cancel)
         assert execution.exit is not None  # the protocol has no end without an exit
         return verdict.judge(execution.exit, self._limits)
+
+    def _troubled(
+        self, error: Exception, execution: Execution, container: Container, cancel: Cancel | None
+    ) -> Verdict:
+        match error:
+            case InvalidInput():  # the job can't even be said
+                return Verdict(Status.INVALID_INPUT, error.message, error.hint)
+            case InfraError():  # a launcher that breaks the protocol, or no means to talk to it
+                self._services.reaper.kill(container.id, _KILL_SECONDS)
+                return Verdict(Status.INFRA_ERROR, error.message, error.hint or verdict.DOCTOR)
+            case Overdue():
+                return self._overdue(execution.exit, container, cancel)
+            case Lost():
+                return self._lost(execution.exit, container, str(error))
+        raise error
 
     def _overdue(self, end: Exit | None, container: Container, cancel: Cancel | None) -> Verdict:
         confirmed = self._services.reaper.kill(container.id, _KILL_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from skillexec.process import ProcessIdentity, is_alive, process_identity
 
 _SEPARATOR = "/"
 _UNKNOWN = "?"
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _MACHINE_ID = Path("/etc/machine-id")
 
 
@@ -36,7 +38,7 @@ class Owner:
     def parse(cls, label: str) -> Owner | None:
         """The owner that a label names; None where we did not write it."""
         parts = label.split(_SEPARATOR)
-        if len(parts) != 6 or not all(part.isascii() and part.isdigit() for part in parts[2:5]):
+        if len(parts) != 6 or not all(map(_NUMBER.fullmatch, parts[2:5])):
             return None
         namespace, pid, start = (int(part) for part in parts[2:5])
         return cls(parts[0], ProcessIdentity(parts[1], namespace, pid, start), parts[5])

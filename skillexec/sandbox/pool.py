@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from skillexec.errors import InfraError, SkillexecError
+from skillexec.sandbox.bounded import begun
 from skillexec.sandbox.container import Container
 from skillexec.sandbox.spec import Shape
 
@@ -131,8 +132,9 @@ class Pool:
             if claim in rack.claims:
                 rack.claims.remove(claim)
             container = claim.take()
-        if container is not None:
-            self._deliver(container)
+            surplus = self._place(container) if container is not None else []
+        for each in surplus:
+            self._discard(each)
 
     def fill(self, shape: Shape) -> None:
         """Keep containers of this shape ready from now on."""
@@ -194,8 +196,7 @@ class Pool:
             return
         self._refill_at = min(self._refill_at or now + delay, now + delay)
         if self._keeper is None:
-            self._keeper = threading.Thread(target=self._keep, name="skillexec-pool", daemon=True)
-            self._keeper.start()
+            self._keeper = begun(self._keep, "skillexec-pool")
         self._changed.notify_all()
 
     def _start_for(self, shape: Shape, rack: _Rack) -> None:
@@ -204,41 +205,47 @@ class Pool:
             self._begin_start(shape, rack)
 
     def _begin_start(self, shape: Shape, rack: _Rack) -> None:
+        """Under the lock."""
         rack.starting += 1
-        threading.Thread(target=self._run_start, args=(shape,), name="skillexec-start", daemon=True).start()
+        if begun(lambda: self._run_start(shape), "skillexec-start") is None:
+            rack.starting -= 1
+            self._fail(rack, InfraError("this process gets no more threads", hint="raise `ulimit -u`"))
 
     def _run_start(self, shape: Shape) -> None:
-        container, error = None, None
+        container: Container | None = None
+        error: SkillexecError = InfraError("a container could not be started")
         try:
             container = self._start(shape)
         except SkillexecError as problem:
             error = problem
         except BaseException as problem:  # noqa: BLE001 - a thread's boundary: the claim must hear of it
             error = InfraError(f"a container could not be started: {type(problem).__name__}: {problem}")
-        with self._changed:
-            self._rack(shape).starting -= 1
+        surplus: list[Container] = []
+        with self._changed:  # in one step: a claim that came in between would have one more started
+            rack = self._rack(shape)
+            rack.starting -= 1
+            if container is not None:
+                surplus = self._place(container)
+            else:
+                self._fail(rack, error)
             self._changed.notify_all()
-        if container is not None:
-            self._deliver(container)
-        elif error is not None:
-            self._fail(shape, error)
-
-    def _deliver(self, container: Container) -> None:
-        """To the claim that waits longest, else onto the rack, else away."""
-        surplus = [container]
-        with self._changed:
-            rack = self._rack(container.shape)
-            if rack.claims:
-                rack.claims.popleft().fulfil(container)
-                return
-            room = max(self._warm, self._ahead) - len(rack.waiting)
-            if not self._closed and self._shape == container.shape and room > 0:
-                # Whatever was started before the image was rebuilt, or for another shape, makes room.
-                surplus = self._outdated(container)
-                rack.waiting.append(container)
-                self._changed.notify_all()
         for each in surplus:
             self._discard(each)
+
+    def _place(self, container: Container) -> list[Container]:
+        """Under the lock: to the claim that waits longest, else onto the rack; those to discard for it."""
+        rack = self._rack(container.shape)
+        if rack.claims:
+            rack.claims.popleft().fulfil(container)
+            return []
+        room = max(self._warm, self._ahead) - len(rack.waiting)
+        if self._closed or self._shape != container.shape or room <= 0:
+            return [container]
+        # Whatever was started before the image was rebuilt, or for another shape, makes room.
+        surplus = self._outdated(container)
+        rack.waiting.append(container)
+        self._changed.notify_all()
+        return surplus
 
     def _outdated(self, newest: Container) -> list[Container]:
         gone = []
@@ -250,15 +257,12 @@ class Pool:
                 gone.append(old)
         return gone
 
-    def _fail(self, shape: Shape, error: SkillexecError) -> None:
-        """Tell the claim that waits longest, unless another start will serve it; and stop refilling."""
-        with self._changed:
-            rack = self._rack(shape)
-            self._refill_at, self._failure = None, error
-            claim = rack.claims.popleft() if len(rack.claims) > rack.starting else None
-            self._changed.notify_all()
-        if claim is not None:
-            claim.fulfil(None, error)
+    def _fail(self, rack: _Rack, error: SkillexecError) -> None:
+        """Under the lock: tell the claim that waits longest, unless another start will serve it; stop refilling."""
+        self._refill_at, self._failure = None, error
+        if len(rack.claims) > rack.starting:
+            rack.claims.popleft().fulfil(None, error)
+        self._changed.notify_all()
 
     def _keep(self) -> None:
         """The keeper's thread: sleeps until something is due."""
@@ -275,12 +279,12 @@ class Pool:
                 self._discard(container)
 
     def _due(self) -> float | None:
-        """Under the lock: when the keeper has to act next."""
+        """Under the lock: when the keeper has to act next. While a start is under way, not before its end."""
         if self._shape is None:
             return None
         rack = self._rack(self._shape)
-        if self._refill_at is not None and not rack.claims and not rack.starting:
-            return self._refill_at
+        if self._refill_at is not None:
+            return None if rack.claims or rack.starting else self._refill_at
         return self._idle_at if self._waiting() else None
 
     def _act(self) -> list[Container]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from skillexec.errors import InfraError
-from skillexec.sandbox.bounded import within
-from skillexec.sandbox.engine import Engine
+from skillexec.errors import EngineUnavailable, InfraError
+from skillexec.sandbox.bounded import begun, within
+from skillexec.sandbox.engine import Engine, Listed
 from skillexec.sandbox.owner import Owner
 from skillexec.sandbox.spec import LABEL_OWNER
 
 # A launcher exits within milliseconds of its end or its owner's; the engine then removes the container.
 PATIENCE_SECONDS = 3.0
 CLOSE_SECONDS = 10.0
+_AGAIN_SECONDS = 30.0  # between two looks at an engine that is away
 _ABANDONED_SECONDS = 3600.0  # no run lasts longer: what was made and never ran by then is rubbish
+_OTHERS = ""  # due in the place of a container: a sweep
 
 
 class Reaper:
@@ -31,17 +32,25 @@ class Reaper:
         self._made = False
 
     def note_made(self) -> None:
-        """There may be containers of ours from now on."""
-        self._made = True
+        """There may be containers of ours from now on. A moment later, what others left is swept up, once.
+
+        Not now, for a run waits; and a process that ends sooner sweeps when it closes.
+        """
+        if not self._made:
+            self._made = True
+            self.expect_gone(_OTHERS)
 
     def expect_gone(self, container: str) -> None:
         """It ends by itself; make sure of it later."""
+        self._look_at({container}, PATIENCE_SECONDS)
+
+    def _look_at(self, containers: set[str], seconds: float) -> None:
         with self._changed:
-            self._due[container] = time.monotonic() + PATIENCE_SECONDS
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="skillexec-reaper", daemon=True)
-                self._thread.start()
-            if len(self._due) == 1:
+            due, before = time.monotonic() + seconds, min(self._due.values(), default=math.inf)
+            self._due.update(dict.fromkeys(containers, due))
+            if self._thread is None and not self._closed:
+                self._thread = begun(self._watch, "skillexec-reaper")
+            if due < before:  # else it wakes early enough: a run that ends need not wake it
                 self._changed.notify_all()
 
     def kill(self, container: str, seconds: float) -> bool:
@@ -56,19 +65,24 @@ class Reaper:
     def sweep(self) -> int:
         """Remove what owners left that are dead for certain. Returns how many."""
         left = [item for item in self._engine.containers(LABEL_OWNER) if self._rubbish(item)]
-        for item in left:
-            self._engine.remove(item["Id"])
-        return len(left)
+        return sum(self._cleared(item.id) for item in left)
 
-    def _rubbish(self, item: Mapping[str, Any]) -> bool:
-        owner = Owner.parse(item["Labels"].get(LABEL_OWNER, ""))
+    def _cleared(self, container: str) -> bool:
+        """Remove it. One that the engine can't remove must not keep the others."""
+        try:
+            self._engine.remove(container)
+        except EngineUnavailable:
+            raise
+        except InfraError:
+            return False
+        return True
+
+    def _rubbish(self, item: Listed) -> bool:
+        owner = Owner.parse(item.label)
         if owner is None or owner.token == self._owner.token:
             return False
-        stale = (
-            item["State"] in ("created", "exited", "dead")
-            and time.time() - item["Created"] > _ABANDONED_SECONDS
-        )
-        return stale or owner.gone(self._owner)
+        stale = time.time() - item.created > _ABANDONED_SECONDS
+        return (stale and item.state in ("created", "exited", "dead")) or owner.gone(self._owner)
 
     def _watch(self) -> None:
         while True:
@@ -88,11 +102,13 @@ class Reaper:
 
     def _remove_those_left(self, overdue: set[str]) -> None:
         try:
-            ours = {item["Id"] for item in self._engine.containers(LABEL_OWNER, str(self._owner))}
+            if _OTHERS in overdue:
+                self.sweep()
+            ours = {item.id for item in self._engine.containers(LABEL_OWNER, str(self._owner))}
             for container in overdue & ours:
-                self._engine.remove(container)
+                self._cleared(container)
         except InfraError:
-            pass  # the engine is away, and with it the container: the next sweep clears up after it
+            self._look_at(overdue, _AGAIN_SECONDS)  # the engine is away, and may be back by then
 
     def close(self, *, patiently: bool = True) -> None:
         """Wait until none of ours is left, by force where patience does not help. No thread is started."""
@@ -107,7 +123,7 @@ class Reaper:
                 self._clear()
             self.sweep()
         except InfraError:
-            pass  # as above
+            pass  # the engine is away: the next sandbox's sweep clears up
 
     def _clear(self) -> None:
         began = time.monotonic()
@@ -116,5 +132,5 @@ class Reaper:
                 return
             if time.monotonic() - began > CLOSE_SECONDS / 10:
                 for item in ours:
-                    self._engine.remove(item["Id"])
+                    self._cleared(item.id)
             time.sleep(0.01)
