@@ -46,7 +46,7 @@ class OwnEngine:
         command += ["--shutdown-timeout", "2"]
         with open(self._folder / "log", "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 90
         while self.docker("version", check=False).returncode != 0:
             assert time.monotonic() < end, (self._folder / "log").read_text()[-2000:]
             time.sleep(0.1)
@@ -59,7 +59,7 @@ class OwnEngine:
             capture_output=True,
             check=check,
             stdin=stdin,
-            timeout=60,
+            timeout=180,
         )
 
     def load(self, image: str) -> None:
@@ -95,7 +95,7 @@ class OwnEngine:
             self.signal(signal.SIGCONT)
             self.signal(signal.SIGTERM)
         try:
-            self.process.wait(15)
+            self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.kill()
         self._end_containerd()

@@ -95,12 +95,12 @@ class Container:
             assert stream is not None
             stream.close()
         try:
-            self.process.wait(10)
+            self.process.wait(60)
         finally:
             self.process.kill()
             self.process.wait()
 
-    def events(self, seconds: float = 30) -> Iterator[session.Event]:
+    def events(self, seconds: float = 90) -> Iterator[session.Event]:
         """Events as they come, until the end of the stream."""
         assert self.process.stdout is not None
         until = time.monotonic() + seconds
@@ -126,11 +126,11 @@ class Container:
     def send(self, job: session.Job) -> None:
         self.write(b"".join(session.encode_job(job)))
 
-    def finish(self, seconds: float = 30) -> Run:
+    def finish(self, seconds: float = 90) -> Run:
         """Reads all there is."""
         for event in self.events(seconds):
             self._note(event)
-        self.run.status = self.process.wait(10)
+        self.run.status = self.process.wait(60)
         assert self.process.stderr is not None
         self.run.crash = self.process.stderr.read(1 << 16)
         return self.run

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from skill_folders import write_skill
+from skill_folders import open_files, write_skill
 
 from skillexec.errors import PathRefused, SkillError
 from skillexec.model import Source
@@ -24,12 +24,13 @@ HEAD = b"---\nname: bad\ndescription: Does it.\n"
 
 
 def scan(root: Path) -> Skills:
-    """A scan that has to be done within a second; it is so after milliseconds."""
+    """A scan that has to be done within a second of work, however busy the machine is, and never waits."""
     write_skill(root, "a-good-one")
     write_skill(root, "z-good-one")
-    started = time.monotonic()
+    started, worked = time.monotonic(), time.thread_time()
     found = Library([(root, Source.ORG)]).scan()
-    assert time.monotonic() - started < 1
+    assert time.thread_time() - worked < 1
+    assert time.monotonic() - started < 20
     assert {"a-good-one", "z-good-one"} <= set(found.skills)
     return found
 
@@ -356,7 +357,7 @@ def test_no_scan_leaves_descriptors_open(tmp_path: Path) -> None:
     _fifo(tmp_path / "fifo/SKILL.md")
     (tmp_path / "out").symlink_to("/etc")
     (tmp_path / "loop").symlink_to("loop")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(5):
         scan(tmp_path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before

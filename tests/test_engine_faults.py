@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import IMAGE as REAL_IMAGE
-from conftest import QUICK, containers, run_python, run_shell
+from conftest import QUICK, containers, kept, run_python, run_shell, until
 from engines import IMAGE, OwnEngine, own_engine
 
 from skillexec.errors import EngineUnavailable, ImageUnavailable
@@ -49,7 +49,7 @@ def opened(engine: OwnEngine) -> Sandbox:
 
 
 def struck(
-    engine: OwnEngine, blow: Callable[[], None], code: str = SLEEPER, seconds: float = 4.0
+    engine: OwnEngine, blow: Callable[[], None], code: str = SLEEPER, seconds: float = 15.0
 ) -> tuple[Outcome, float]:
     """The outcome of a run in whose midst the engine is struck, and how long it took."""
     sandbox = opened(engine)
@@ -70,12 +70,12 @@ def struck(
 def test_an_engine_killed_in_mid_run_is_engine_lost_and_partial_output_is_kept(engine: OwnEngine) -> None:
     outcome, took = struck(engine, engine.kill)
     assert (outcome.status, outcome.stdout.data) == (Status.ENGINE_LOST, b"begun\n")
-    assert took < 5.0
+    assert took < 15.0
     assert "unknown" in outcome.error
 
 
 def test_an_engine_killed_just_before_the_script_ends_well_is_not_ok(engine: OwnEngine) -> None:
-    outcome, _ = struck(engine, engine.kill, "import time; print('begun', flush=True); time.sleep(0.5)")
+    outcome, _ = struck(engine, engine.kill, "import time; print('begun', flush=True); time.sleep(2)")
     assert outcome.status is Status.ENGINE_LOST
     assert outcome.exit_code is None
 
@@ -85,23 +85,27 @@ def test_an_engine_killed_and_restarted_in_mid_run_is_engine_lost(engine: OwnEng
         engine.kill()
         engine.start()
 
-    outcome, took = struck(engine, restart, seconds=8.0)
+    outcome, took = struck(engine, restart)
     assert outcome.status is Status.ENGINE_LOST
-    assert took < 9.0
+    assert took < 15.0
 
 
 def test_an_engine_shut_down_in_mid_run_is_never_ok(engine: OwnEngine) -> None:
-    outcome, took = struck(engine, lambda: engine.signal(signal.SIGTERM), seconds=8.0)
+    outcome, took = struck(engine, lambda: engine.signal(signal.SIGTERM))
     assert outcome.status is Status.ENGINE_LOST
-    assert took < 9.0
+    assert took < 15.0
     assert engine.process is not None
-    engine.process.wait(15)
+    engine.process.wait(60)
 
 
 def test_an_engine_that_hangs_in_mid_run_is_engine_lost_at_the_deadline(engine: OwnEngine) -> None:
-    outcome, took = struck(engine, lambda: engine.signal(signal.SIGSTOP), seconds=2.0)
-    assert (outcome.status, outcome.stdout.data) == (Status.ENGINE_LOST, b"begun\n")
-    assert 1.9 < took < 3.2
+    def took() -> float:
+        outcome, seconds = struck(engine, lambda: engine.signal(signal.SIGSTOP), seconds=4.0)
+        assert (outcome.status, outcome.stdout.data) == (Status.ENGINE_LOST, b"begun\n")
+        assert seconds >= 4
+        return seconds
+
+    assert kept(5.0, took)
 
 
 def test_a_container_killed_by_somebody_else_is_engine_lost(fresh: Sandbox) -> None:
@@ -119,7 +123,7 @@ def test_a_script_cannot_have_the_launcher_killed_in_its_place(fresh: Sandbox) -
         for n in $(seq 60); do (x=$(head -c 1500000 /dev/zero | tr '\\0' x); sleep 30) & done
         wait
     """
-    outcome = run_shell(fresh, code, limits=Limits(seconds=10, memory=48 << 20, tmpfs=4 << 20))
+    outcome = run_shell(fresh, code, limits=Limits(seconds=60, memory=48 << 20, tmpfs=4 << 20))
     assert outcome.status is Status.OOM
     assert "launcher.ended" in outcome.timings  # it lived to tell
 
@@ -134,8 +138,7 @@ def test_the_engine_is_asked_whether_a_vanished_container_ran_out_of_memory() ->
     since = time.time()
     container = engine.create(config, "")
     engine.start(container)
-    while container in containers():
-        time.sleep(0.05)
+    assert until(lambda: container not in containers(), 60)
     assert engine.death(container, since) == Death(oom=True, exit_code=137)
 
 
@@ -148,7 +151,7 @@ def test_an_engine_that_hangs_before_the_run_is_infra_error_at_the_deadline(engi
     began = time.monotonic()
     outcome = run_python(sandbox, "print(1)", limits=Limits(seconds=1.5))
     assert outcome.status is Status.INFRA_ERROR
-    assert 1.4 < time.monotonic() - began < 2.5
+    assert 1.4 < time.monotonic() - began < 10  # an answer is waited for much longer
     assert "doctor" in outcome.hint
     engine.signal(signal.SIGCONT)
     sandbox.close()
@@ -217,12 +220,14 @@ def test_a_socket_that_the_user_may_not_use_says_which_group_to_join(engine: Own
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.setgroups([])
-        os.setgid(65534)
-        os.setuid(65534)
-        outcome = run_python(opened(engine), "print(1)")
-        os.write(writer, f"{outcome.status}|{outcome.error}|{outcome.hint}".encode())
-        os._exit(0)
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            outcome = run_python(opened(engine), "print(1)")
+            os.write(writer, f"{outcome.status}|{outcome.error}|{outcome.hint}".encode())
+        finally:
+            os._exit(0)  # whatever happens: a fork must not go on with the tests
     os.close(writer)
     with open(reader) as answer:
         status, error, hint = answer.read().split("|")

@@ -256,15 +256,15 @@ def test_a_daemon_that_holds_the_streams_does_not_outlive_its_script() -> None:
     run, seconds = timed(lambda: python(DAEMON))
     assert (run.ended.reason, run.ended.exit_code, run.status) == ("exited", 0, 0)
     assert b"main ends\n" in run.stdout
-    assert seconds < 15
+    assert seconds < 60
 
 
 @pytest.mark.parametrize("fork", [False, True])
 def test_the_deadline_ends_everything_and_keeps_what_was_written(fork: bool) -> None:
-    run = python(DAEMON + "time.sleep(60)\n", seconds=1, fork=fork)
+    run = python(DAEMON + "time.sleep(60)\n", seconds=4, fork=fork)
     assert (run.ended.reason, run.ended.exit_code, run.ended.signal) == ("timeout", None, 9)
     assert b"main ends\n" in run.stdout
-    assert run.ended.wall_us < 2_000_000
+    assert run.ended.wall_us < 8_000_000
 
 
 def test_a_cancel_ends_everything() -> None:
@@ -285,7 +285,7 @@ def test_when_the_host_is_gone_so_is_the_container() -> None:
             pass
         assert container.process.stdin is not None
         container.process.stdin.close()
-        assert container.process.wait(10) == 3
+        assert container.process.wait(60) == 3
 
 
 def test_a_host_that_waits_with_a_job_and_goes_leaves_nothing() -> None:
@@ -294,7 +294,7 @@ def test_a_host_that_waits_with_a_job_and_goes_leaves_nothing() -> None:
         container.write(next(iter(session.encode_job(job({"x.py": ""}, "x.py")))))
         assert container.process.stdin is not None
         container.process.stdin.close()
-        assert container.process.wait(10) == 3
+        assert container.process.wait(60) == 3
 
 
 def test_a_host_that_does_not_read_is_no_reason_to_miss_the_deadline() -> None:
@@ -303,7 +303,7 @@ def test_a_host_that_does_not_read_is_no_reason_to_miss_the_deadline() -> None:
         time.sleep(2.5)
         run = container.finish()
     assert (run.ended.reason, run.ended.signal) == ("timeout", 9)
-    assert run.ended.wall_us < 2_000_000
+    assert run.ended.wall_us < 5_000_000
     assert set(run.stdout) == set(b"y\n")
 
 
@@ -326,10 +326,16 @@ def test_every_byte_arrives_as_it_was_written() -> None:
 
 
 def test_orphans_are_reaped_while_the_script_runs() -> None:
-    source = "for i in $(seq 300); do (true &) ; done; sleep 0.2; ls -d /proc/[0-9]* | wc -l"
-    run = shell(source)  # of 64 pids: zombies would use them up
-    assert run.stderr == b""
-    assert int(run.stdout) < 10
+    # Ten at a time, until they are gone: of 64 pids, zombies would soon use up all.
+    source = """
+        for i in $(seq 30); do
+            for j in $(seq 10); do (true &); done
+            while set -- /proc/[0-9]*; [ $# -gt 9 ]; do sleep 0.02; done
+        done
+        echo none left
+    """
+    run = shell(source, seconds=60)
+    assert (run.stdout, run.stderr) == (b"none left\n", b"")
 
 
 def test_usage_is_measured() -> None:
@@ -394,7 +400,7 @@ def test_a_labyrinth_of_an_output_folder_is_left_in_time() -> None:
 
 
 def test_artifacts_are_kept_when_the_script_is_ended() -> None:
-    run = shell("printf x >$SKILLEXEC_OUT/x; sleep 60", seconds=1)
+    run = shell("printf x >$SKILLEXEC_OUT/x; sleep 60", seconds=3)
     assert (run.ended.reason, [item.name for item in run.artifacts]) == ("timeout", ["x"])
 
 
@@ -443,12 +449,14 @@ def test_frames_that_a_script_writes_are_its_output_and_nothing_more() -> None:
 def test_signals_without_landlock_do_not_matter_either() -> None:
     """Signalled from outside the script's own domain, as on a kernel that can't scope signals."""
     with Container() as container:
-        container.send(job({"x.sh": "echo up; sleep 1; echo end"}, "x.sh"))
+        container.send(
+            job({"x.sh": "echo up; until [ -e /tmp/go ]; do sleep 0.05; done; echo end"}, "x.sh", seconds=60)
+        )
         while not isinstance(next(container.events()), session.Output):
             pass
-        inside = "import os\nfor n in range(1, 65):\n  for _ in range(50):\n    os.kill(1, n)"
+        inside = "import os\nfor n in range(1, 65):\n  for _ in range(50):\n    os.kill(1, n)\nopen('/tmp/go', 'w')"
         name = container.name
-        subprocess.run(["docker", "exec", name, "python3", "-c", inside], check=True)
+        subprocess.run(["docker", "exec", name, "python3", "-c", inside])  # may not live to see its own end
         run = container.finish()
     assert (run.stdout, run.ended.exit_code) == (b"end\n", 0)
 
@@ -465,14 +473,14 @@ FLOODS = {
 @pytest.mark.parametrize("what", list(FLOODS))
 def test_the_launcher_always_reports(what: str) -> None:
     source, code = FLOODS[what]
-    run = python(source, limits=Limits(file_size=200 << 20))
+    run = python(source, limits=Limits(file_size=200 << 20), seconds=80)
     assert (run.ended.reason, run.ended.exit_code, run.status) == ("exited", code, 0)
 
 
 def test_a_fork_bomb_ends_at_the_deadline() -> None:
     run = shell("bomb() { bomb | bomb & }; bomb; sleep 60", seconds=2)
     assert (run.ended.reason, run.status) == ("timeout", 0)
-    assert run.ended.wall_us < 4_000_000
+    assert run.ended.wall_us < 8_000_000
 
 
 def test_a_script_that_eats_all_memory_dies_and_the_launcher_does_not() -> None:

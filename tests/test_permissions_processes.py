@@ -105,7 +105,7 @@ def test_sixteen_processes_granting_twenty_skills_leave_exactly_five_each_time(p
     for number, count in (results.get(timeout=100) for _ in range(rounds * writers)):
         successes[number] += count
     for worker in workers:
-        worker.join(timeout=10)
+        worker.join(timeout=100)
         assert worker.exitcode == 0
     held = assert_state_and_chain_agree(path)
     assert successes == [5] * rounds
@@ -137,7 +137,7 @@ def test_one_process_removing_while_another_grants_leaves_no_grant_outside_an_en
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(timeout=60)
+        worker.join(timeout=100)
         assert worker.exitcode == 0
     assert_state_and_chain_agree(path)
     with State.open(path) as state:
@@ -170,17 +170,18 @@ def test_a_team_removed_while_systems_are_added_to_it_leaves_no_orphan(path: Pat
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(timeout=60)
+        worker.join(timeout=100)
         assert worker.exitcode == 0
     assert_state_and_chain_agree(path)
     with State.open(path) as state, state.read() as connection:
         assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
 
 
-def _grant_until_killed(path: Path) -> None:
+def _grant_until_killed(path: Path, begun: Callable[[], object] = lambda: None) -> None:
     """Two hundred grants: five to each of forty systems. What is there already changes nothing."""
     with State.open(path) as state:
         admin = Admin(state, actor="mortal")
+        begun()
         for number in range(40):
             for skill in SKILLS[number % 16 :][:5]:
                 admin.add_grants(f"system-{number}", wish(skill))
@@ -188,13 +189,17 @@ def _grant_until_killed(path: Path) -> None:
 
 def _fork_and_kill(path: Path, seconds: float) -> bool:
     """Run it in a child; whether that came to its end before it was killed."""
+    told, tell = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            _grant_until_killed(path)
+            _grant_until_killed(path, lambda: os.write(tell, b"!"))
             os._exit(0)
         except BaseException:
             os._exit(1)
+    os.close(tell)
+    os.read(told, 1)  # the time counts from its first grant, however long it took to get there
+    os.close(told)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)

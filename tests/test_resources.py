@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skill_folders import write_skill
+from skill_folders import open_files, write_skill
 
 from skillexec.errors import PathRefused, Usage
 from skillexec.model import Skill, Source
@@ -165,10 +165,10 @@ def test_the_files_listed_are_those_of_the_bundle(skill: Skill) -> None:
 
 
 def test_nothing_stays_open(skill: Skill) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     read_resource(skill, "SKILL.md")
     load_body(skill)
     for path in ("missing", "scripts", "/x", ".git/config"):
         with pytest.raises(PathRefused):
             read_resource(skill, path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before

@@ -264,7 +264,7 @@ def test_an_output_that_nobody_takes_is_no_bug_of_ours_and_on_the_record(
 
 
 def test_a_time_out_by_option_ends_with_11_and_what_was_printed(place: Place) -> None:
-    done = place.command("run", "show", "--as", SYSTEM, "--timeout", "1.5", "--", "echo begun; sleep 30")
+    done = place.command("run", "show", "--as", SYSTEM, "--timeout", "5", "--", "echo begun; sleep 60")
     assert (done.returncode, done.stdout) == (11, "begun\n")
 
 
@@ -346,12 +346,12 @@ def _on_terminal(
         shown += part
         moments.append(time.monotonic())
     os.close(master)
-    return process.wait(10), shown.decode("utf-8", "replace"), moments
+    return process.wait(60), shown.decode("utf-8", "replace"), moments
 
 
 def test_on_a_terminal_output_is_live_the_clock_runs_and_a_closing_line_ends_it(place: Place) -> None:
     status, shown, moments = _on_terminal(
-        place, "run", "show", "--as", SYSTEM, "--", "echo first; sleep 2; echo second"
+        place, "run", "show", "--as", SYSTEM, "--", "echo first; sleep 4; echo second"
     )
     assert status == 0
     assert re.search(r"first.*running [\d.]+ s of 60 s.*second", shown, re.DOTALL), shown

@@ -257,7 +257,7 @@ class Spy:
 def spied(place: Place) -> Iterator[tuple[Spy, RunResult]]:
     with place.runner(backend=FakeVault({KEY: PLAIN}), warm=0) as runner:
         spy = Spy(runner)
-        code = "echo up; sleep 20"
+        code = "echo up; sleep 55"
         yield spy, runner.run("shell", system=SYSTEM, args=(code,), on_output=spy.look, cancel=spy.cancel)
 
 

@@ -179,7 +179,7 @@ def test_without_a_network_each_tool_ends_at_once_and_says_so() -> None:
     for status, document, seconds in ended.values():
         assert (status, document["error"]["code"]) == (3, "no_network")
         assert "no network granted" in document["error"]["message"]
-        assert seconds < 5  # a name that times out takes longer
+        assert seconds < 8  # a name that times out takes longer
 
 
 # --- brave-search ---
