@@ -81,7 +81,7 @@ def _is_dead(stat: list[str]) -> bool:
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
-    """Whether that very process runs; yes where that can't be told (another container's numbers, no descriptor left)."""
+    """Whether that very process runs. Yes where that can't be told: another container's number, no descriptor left."""
     try:
         if identity.boot != _boot():
             return False
