@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from skillexec.errors import SecretsMissing, Usage
@@ -72,9 +73,13 @@ class OnePassword:
         self._account = account
         self._client: Client | None = None
         self._token = ""
-        self._one_at_a_time = (
-            asyncio.Lock()
-        )  # runs that begin together make one client, since none is ever released
+
+    @cached_property
+    def _one_at_a_time(self) -> asyncio.Lock:
+        """Runs that begin together make one client, since none is ever released."""
+        import asyncio
+
+        return asyncio.Lock()
 
     async def fetch(self, references: Sequence[str]) -> Mapping[str, Answer]:
         token = os.environ.get(TOKEN_VARIABLE, "")
