@@ -407,6 +407,13 @@ def test_a_lease_gets_its_container_while_the_caller_still_prepares(fresh: Sandb
         lease.run(make_bundle({"a.sh": ""}), script("a.sh"))
 
 
+def test_a_container_is_let_go_when_the_caller_is_done_with_its_outcome(fresh: Sandbox) -> None:
+    with fresh.prepare(QUICK) as lease:
+        outcome = lease.run(make_bundle({"a.sh": "echo done"}), script("a.sh"))
+        assert containers(f"id={outcome.container}", "status=running")
+    assert until(lambda: not containers(f"id={outcome.container}"), 15)
+
+
 def test_the_time_that_the_caller_takes_to_prepare_counts(fresh: Sandbox) -> None:
     with fresh.prepare(Limits(seconds=1.0)) as lease:
         time.sleep(1.2)

@@ -51,7 +51,8 @@ class _NoContainer(Exception):
 class Lease:
     """Call `run` once, or `release`. The time counts from the moment that the lease was made.
 
-    Also a context manager: leaving the block releases what was not run.
+    As a context manager it lets the container go at the end of the block, not of the run: the engine's clearing up
+    would take the processors from whoever puts the outcome on record.
     """
 
     def __init__(self, services: Services, limits: Limits) -> None:
@@ -61,17 +62,25 @@ class Lease:
         self._deadline = self._began + limits.seconds
         self._claim = Claim(Shape.of(limits))
         self._over = False
+        self._used: Container | None = None
+        self._in_block = False
         self._turn = services.turns.enter(lambda: services.pool.serve(self._claim))
 
     def __enter__(self) -> Lease:
+        self._in_block = True
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
 
     def release(self) -> None:
-        """Give it up. The container goes back to the pool, since it never had a job. Does nothing after `run`."""
-        if not self._over:
+        """Give it up. A container that never had a job goes back to the pool; one that had is let go."""
+        if self._used is not None:
+            used, self._used = self._used, None
+            self._let_go(used)
+            self._services.turns.leave(self._turn)
+            self._services.pool.rest()
+        elif not self._over:
             self._over = True
             self._services.pool.give_up(self._claim)
             self._services.turns.leave(self._turn)
@@ -170,17 +179,17 @@ class Lease:
         sieve: Callable[[], Sieve] | None,
     ) -> Outcome:
         handed = time.monotonic()
+        self._used = container
         try:
             execution = Execution(container, job, deadline=self._deadline, on_output=on_output, sieve=sieve)
             ruling = self._rule(execution, container, cancel)
             heard = execution.finish()
         except BaseException:  # Ctrl-C, or the caller's own on_output: nothing may go on behind its back
             self._services.reaper.kill(container.id, _KILL_SECONDS)
+            self.release()
             raise
-        finally:
-            self._let_go(container)
-            self._services.turns.leave(self._turn)
-            self._services.pool.rest()
+        if not self._in_block:
+            self.release()
         timings = {"container": handed - self._began, "run": time.monotonic() - handed}
         return self._outcome(ruling, container, heard, timings)
 
