@@ -111,6 +111,8 @@ class Container:
             if not data:
                 return
             yield from self.reply.feed(data)
+            if self.reply.ended:
+                self.close_stdin()  # as a host does that has heard the end; the launcher waits for it
 
     def wait_ready(self) -> session.Ready:
         event = next(self.events())
@@ -122,6 +124,10 @@ class Container:
         view = memoryview(data)
         while view:
             view = view[self.process.stdin.write(view) or 0 :]
+
+    def close_stdin(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
 
     def send(self, job: session.Job) -> None:
         self.write(b"".join(session.encode_job(job)))

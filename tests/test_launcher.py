@@ -441,6 +441,68 @@ def test_a_script_can_not_reach_the_launchers_streams_memory_or_signals(fork: bo
     assert run.ended.exit_code == 0
 
 
+SPARE = """
+import os
+others = [int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) not in (1, os.getpid())]
+print(len(others))
+for pid in others:
+    for what, look in (('fd', os.listdir), ('mem', open), ('environ', open), ('maps', open), ('root', os.listdir)):
+        try: look(f'/proc/{pid}/{what}')
+        except OSError as error: print(what, error.strerror)
+        else: print(what, 'is open')
+"""
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_script_can_not_reach_the_process_that_waits_in_vain(fork: bool) -> None:
+    run = python(SPARE, fork=fork)
+    count, *lines = run.stdout.decode().splitlines()
+    assert (count, len(lines)) == ("1", 5)
+    assert all(line.endswith("Permission denied") for line in lines), lines
+    assert run.ended.exit_code == 0
+
+
+def test_a_death_of_the_process_that_waits_in_vain_does_not_matter() -> None:
+    inside = (
+        "import os\n"
+        "for name in os.listdir('/proc'):\n"
+        "    if name.isdigit() and name != '1' and open(f'/proc/{name}/cmdline', 'rb').read().endswith(b'er.py\\0'):\n"
+        "        os.kill(int(name), 9)\n"
+        "        print(name)\n"
+        "open('/tmp/go', 'w')\n"
+    )
+    source = "echo up; until [ -e /tmp/go ]; do sleep 0.05; done; sleep 0.2; echo end; exit 4"
+    with Container() as container:
+        container.send(job({"x.sh": source}, "x.sh", seconds=60))
+        while not isinstance(next(container.events()), session.Output):
+            pass
+        command = ["docker", "exec", container.name, "python3", "-c", inside]
+        killed = subprocess.run(command, capture_output=True, check=True).stdout
+        run = container.finish()
+    assert len(killed.split()) == 1
+    assert (run.stdout, run.ended.exit_code, run.status) == (b"end\n", 4, 0)
+
+
+def test_a_host_that_never_lets_go_does_not_keep_the_container() -> None:
+    with Container() as container:
+        container.send(job({"x.sh": "echo bye"}, "x.sh"))
+        container.close_stdin = lambda: None  # type: ignore[method-assign]
+        assert container.finish().status == 0
+
+
+def test_small_pieces_of_output_are_passed_on_together() -> None:
+    """Each would wake the engine and the host. On a machine that is busy enough, every piece comes alone."""
+    source = "import os, time\nfor n in range(200):\n    os.write(1, b'.')\n    time.sleep(0.0003)"
+    for _ in range(5):
+        with Container() as container:
+            container.send(job({"x.py": source}, "x.py"))
+            pieces = [event.data for event in container.events() if isinstance(event, session.Output)]
+        assert b"".join(pieces) == b"." * 200
+        if len(pieces) < 60:
+            return
+    pytest.fail(f"{len(pieces)} frames for 200 small pieces")
+
+
 def test_frames_that_a_script_writes_are_its_output_and_nothing_more() -> None:
     run = python(f"import os, sys; os.write(1, {FORGED!r}); os.write(2, {FORGED!r}); sys.exit(9)")
     assert run.result == (FORGED, FORGED, 9, None)

@@ -55,9 +55,19 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def out_of_reach() -> None:
+def hide() -> None:
     """Nobody of the same user may trace this process or open its memory and descriptors."""
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def show() -> None:
+    """It is the script's own from here on; also opens /proc/self to it."""
+    _prctl(_PR_SET_DUMPABLE, 1)
+
+
+def out_of_reach() -> None:
+    """For the launcher: hidden, no new privileges, and deaf to a script's signals."""
+    hide()
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     # A script may signal PID 1. What has no handler is dropped by the kernel, and Python's only
     # one is for SIGINT.
@@ -162,7 +172,7 @@ def _lower(limit: int, value: int) -> None:
 
 def confine(landlock: Landlock | None) -> None:
     """Called in the process that will become the script, ahead of its job."""
-    _prctl(_PR_SET_DUMPABLE, 1)  # it will be the script's own; also opens /proc/self to it
+    show()  # to write to /proc/self
     _die_first()
     _lower(resource.RLIMIT_CORE, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -26,7 +26,7 @@ from typing import NamedTuple  # noqa: E402
 from . import confinement, frames, interpreter, program  # noqa: E402
 from .artifacts import Collector, Found, is_empty  # noqa: E402
 from .delivery import Delivery  # noqa: E402
-from .standby import Place, Standby, Start  # noqa: E402
+from .standby import Place, Standby, Start, own_memory  # noqa: E402
 from .supervision import Ending, Supervisor  # noqa: E402
 from .task import Refused, Task  # noqa: E402
 from .usage import Meter  # noqa: E402
@@ -34,6 +34,9 @@ from .wire import HostGone, Wire  # noqa: E402
 
 BROKEN_PROTOCOL = 2
 HOST_GONE = 3
+# The engine takes a container apart as soon as we are gone, with processors that the host needs to hear us out.
+LINGER_SECONDS = 5.0
+Standbys = dict[bool, Standby]  # by whether it can stand in for a fresh python3
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 
 
@@ -73,7 +76,7 @@ class Launcher:
 
     def serve(self) -> None:
         """Everything, in the order of the protocol."""
-        standby = self._prepare()
+        standbys = self._prepare()
         self._wire.send_json(
             frames.READY,
             {
@@ -86,13 +89,14 @@ class Launcher:
         delivery = self._receive()
         self._mark("received")
         self._meter.begin()
-        ending = self._run(delivery, standby)
+        ending = self._run(delivery, standbys)
         self._report(ending)
         notes = self._send_artifacts(delivery.task, ending)
         self._wire.send_json(frames.END, {"notes": notes})
         self._wire.drain()
+        self._wire.await_end(LINGER_SECONDS)
 
-    def _prepare(self) -> Standby:
+    def _prepare(self) -> Standbys:
         os.umask(0)
         for name in ("in", "out", "home"):
             os.mkdir(f"{self._layout.work}/{name}", 0o755)
@@ -100,7 +104,11 @@ class Launcher:
         if self._can_fork:
             interpreter.preload()
         landlock = confinement.Landlock(self._abi, self._layout.writable) if self._abi else None
-        return Standby(landlock, Place(__package__ or "", FOLDER))
+        place = Place(__package__ or "", FOLDER)
+        kinds = (False, True) if self._can_fork else (False,)
+        standbys = {stand_in: Standby(landlock, place, stand_in=stand_in) for stand_in in kinds}
+        own_memory()
+        return standbys
 
     def _mark(self, step: str) -> None:
         self._marks[step] = time.monotonic()
@@ -116,20 +124,28 @@ class Launcher:
             if frame is not None and frame.kind == frames.JOB:
                 self._mark("job")
 
-    def _run(self, delivery: Delivery, standby: Standby) -> Ending:
+    def _run(self, delivery: Delivery, standbys: Standbys) -> Ending:
         try:
-            return self._run_task(delivery, standby)
+            return self._run_task(delivery, standbys)
         except Refused as error:
             return Ending("refused", None, str(error), 0)
 
-    def _run_task(self, delivery: Delivery, standby: Standby) -> Ending:
+    def _run_task(self, delivery: Delivery, standbys: Standbys) -> Ending:
         task, deadline = delivery.task, delivery.deadline
         if delivery.refusal or task is None or deadline is None:
             raise Refused(delivery.refusal)
         if time.monotonic() >= deadline:
             return Ending("timeout", None, "", 0)
-        supervisor = Supervisor(self._wire, self._children, deadline=deadline, output_total=task.output_total)
-        child = standby.begin(self._start(task))
+        start = self._start(task)
+        chosen = standbys.pop(start.stand_in)
+        supervisor = Supervisor(
+            self._wire,
+            self._children,
+            deadline=deadline,
+            output_total=task.output_total,
+            spares=frozenset(spare.pid for spare in standbys.values()),
+        )
+        child = chosen.begin(start)
         self._mark("started")
         task.env.clear()  # secrets: the script's process has them now, nobody else needs them
         ending = supervisor.run(child, delivery.stdin)

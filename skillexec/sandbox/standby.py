@@ -1,8 +1,12 @@
 """The script's process, made before there is a script: it waits, already confined, until it is told what to become.
 
-A fork shares its parent's memory until one of the two writes to it, and Python writes to nearly all of its memory
-(reference counts): a fork made when the job is there spends most of a short run on page faults. So it is made
-ahead, and takes its own copy of every page while nobody waits for it.
+There are two of them. One stands in for a fresh `python3`. A fork shares its parent's memory until one of the two
+writes to it, and Python writes to nearly all of its memory (reference counts): a fork made when the job is there
+spends most of a short run on page faults. So it is made ahead, and takes its own copy of every page while nobody
+waits for it. The other one executes any other program, and has as little memory as can be: all of it has to be
+given back first, which for the stand-in takes as long as a short script does.
+
+The one that is not needed waits on, hidden from the script as the launcher is, until all is over.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from .task import Refused
 NO_SCRIPT = 126  # seen by nobody: the failure pipe says more
 DESCRIPTORS = 256  # more than the launcher ever holds
 _LENGTH = 8
-_POPULATE_WRITE = 23  # madvise(2), Linux 5.14
+_POPULATE_READ, _POPULATE_WRITE = 22, 23  # madvise(2), Linux 5.14
 
 
 class Start(NamedTuple):
@@ -64,16 +68,17 @@ def _await_order(fd: int) -> Start:
     return Start(Program(*program), *rest)
 
 
-def _own_memory() -> None:
-    """Takes a copy of every page that is shared with the launcher. Where the kernel can't, it happens later."""
+def own_memory() -> None:
+    """Takes a copy of every page that is shared with another process, and maps in the code. Where the kernel can't,
+    it happens later, page by page."""
     libc = ctypes.CDLL(None)
     with open("/proc/self/maps", "rb") as maps:
         lines = maps.read().splitlines()
     for line in lines:
         span, rights = line.split(None, 2)[:2]
-        if rights == b"rw-p":
-            first, last = (int(end, 16) for end in span.split(b"-"))
-            libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _POPULATE_WRITE)
+        first, last = (int(end, 16) for end in span.split(b"-"))
+        advice = _POPULATE_WRITE if rights == b"rw-p" else _POPULATE_READ
+        libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), advice)
 
 
 def _execute(start: Start) -> None:
@@ -83,7 +88,11 @@ def _execute(start: Start) -> None:
 
 
 def _settle(
-    streams: tuple[int, int, int], keep: tuple[int, int], landlock: confinement.Landlock | None
+    streams: tuple[int, int, int],
+    keep: tuple[int, int],
+    landlock: confinement.Landlock | None,
+    *,
+    stand_in: bool,
 ) -> None:
     """Everything that does not depend on the job."""
     for number, fd in enumerate(streams):
@@ -95,10 +104,13 @@ def _settle(
     os.closerange(3, low)
     os.closerange(low + 1, high)
     os.closerange(high + 1, DESCRIPTORS)
-    _own_memory()
+    if stand_in:
+        own_memory()
+    confinement.hide()
 
 
 def _become(start: Start, place: Place) -> None:
+    confinement.show()
     confinement.limit(file_size=start.file_size, open_files=start.open_files)
     if not start.stdin:
         nothing = os.open("/dev/null", os.O_RDONLY)
@@ -115,10 +127,12 @@ def _stand_by(
     failure: int,
     landlock: confinement.Landlock | None,
     place: Place,
+    *,
+    stand_in: bool,
 ) -> None:
     """In the child; does not return. Handover passes, everything else goes into the failure pipe."""
     try:
-        _settle(streams, (orders, failure), landlock)
+        _settle(streams, (orders, failure), landlock, stand_in=stand_in)
         _become(_await_order(orders), place)
     except interpreter.Handover:
         os.close(failure)
@@ -132,15 +146,15 @@ def _stand_by(
 class Standby:
     """The launcher's hold on the waiting process."""
 
-    def __init__(self, landlock: confinement.Landlock | None, place: Place) -> None:
+    def __init__(self, landlock: confinement.Landlock | None, place: Place, *, stand_in: bool) -> None:
         orders, self._orders = os.pipe()
         stdin, self._stdin = os.pipe()
         self._out, out = os.pipe()
         self._err, err = os.pipe()
         self._failure, failure = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            _stand_by(orders, (stdin, out, err), failure, landlock, place)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _stand_by(orders, (stdin, out, err), failure, landlock, place, stand_in=stand_in)
         for fd in (orders, stdin, out, err, failure):
             os.close(fd)
 
@@ -155,4 +169,4 @@ class Standby:
         os.close(self._orders)
         if not start.stdin:
             os.close(self._stdin)
-        return Child(self._pid, self._out, self._err, self._failure, self._stdin if start.stdin else None)
+        return Child(self.pid, self._out, self._err, self._failure, self._stdin if start.stdin else None)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import select
+import time
 from collections import deque
 from collections.abc import Mapping
 
@@ -44,13 +45,16 @@ class Wire:
     def unwatch(self, fd: int) -> None:
         self._poll.unregister(fd)
 
-    def queue_json(self, kind: bytes, value: Mapping[str, object]) -> None:
+    def queue(self, kind: bytes, payload: bytes) -> None:
         """Goes with the next frame that is sent: one waking of the host for both."""
-        self._unsent += encode(kind, json.dumps(value).encode("ascii"))
+        self._unsent += encode(kind, payload)
+
+    def queue_json(self, kind: bytes, value: Mapping[str, object]) -> None:
+        self.queue(kind, json.dumps(value).encode("ascii"))
 
     def send(self, kind: bytes, payload: bytes) -> None:
         """Sends as much as goes at once; the rest goes with the next turns."""
-        self._unsent += encode(kind, payload)
+        self.queue(kind, payload)
         self.push()
 
     def send_json(self, kind: bytes, value: Mapping[str, object]) -> None:
@@ -75,6 +79,15 @@ class Wire:
         """Waits until no more than `most` bytes are unsent."""
         while len(self._unsent) > most:
             self.turn(None)
+
+    def await_end(self, seconds: float) -> None:
+        """Waits until the host has closed its end, but not longer."""
+        until = time.monotonic() + seconds
+        try:
+            while (left := until - time.monotonic()) > 0:
+                self.turn(left)
+        except HostGone:
+            pass
 
     def next(self, seconds: float | None = None) -> Frame | None:
         """The next frame, or None where none came in time."""
