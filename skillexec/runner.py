@@ -192,7 +192,7 @@ class Runner:
             self._confirm(run, confirm)
             secrets = self._resolve(run)
             if run.confirmation == "once" or run.references:
-                self._authorize(run)  # a person or a vault took their time, and a grant may be gone by now
+                self._look_again(run)
             lease = self._sandbox.prepare(run.plan.limits if run.plan else None)
         except SkillexecError as error:
             return self._refuse(run, error)
@@ -281,6 +281,12 @@ class Runner:
             secrets = self._vault.resolve(run.references)
             run.masker = Masker(secrets)
             return secrets
+
+    def _look_again(self, run: Attempt) -> None:
+        """A person or a vault took their time: a grant or an approval may be gone by now."""
+        self._authorize(run)
+        if run.confirmation == "approval":
+            self._confirm(run, None)
 
     def _refuse(self, run: Attempt, error: SkillexecError) -> RunResult:
         """Nothing was started. A state that can't be used can't record anything either: that is raised."""

@@ -6,7 +6,7 @@ import base64
 import os
 import shlex
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from skillexec.skills.bundle import take_bundle
 from skillexec.skills.discovery import Library
 from skillexec.state import State
 from skillexec.testing import FakeVault
+from skillexec.vault import Answer
 
 HELLO = {"run.py": "print('hello')\n"}
 LOOK = {"run.py": "import os\nprint('API_TOKEN' in os.environ)\n"}
@@ -241,6 +242,24 @@ def test_a_grant_that_is_revoked_while_a_person_is_asked_is_gone(place: Place) -
     with place.runner() as runner:
         result = runner.run("hello", system=SYSTEM, confirm=confirm)
     assert (result.status, place.story(result.run_id)) == (Status.DENIED, [("decision.denied", "denied")])
+
+
+def test_an_approval_that_is_revoked_while_the_vault_answers_is_gone(place: Place) -> None:
+    folder = place.skill("hello", HELLO, source=Source.USER, extension={"required_env": ["TOKEN"]})
+    place.map_secret("TOKEN", "op://vault/item/field")
+    with place.admin() as admin:
+        admin.approve(SYSTEM, "hello", take_bundle(folder).digest)
+
+    class Slow(FakeVault):
+        async def fetch(self, references: Sequence[str]) -> Mapping[str, Answer]:
+            with place.admin() as admin:
+                admin.revoke_approvals(SYSTEM)
+            return await super().fetch(references)
+
+    with place.runner(backend=Slow({"op://vault/item/field": "a-long-value"})) as runner:
+        result = runner.run("hello", system=SYSTEM)
+    assert result.status is Status.CONFIRMATION_REQUIRED
+    assert "run.started" not in dict(place.story(result.run_id))
 
 
 # --- a script
