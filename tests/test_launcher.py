@@ -399,6 +399,15 @@ def test_a_labyrinth_of_an_output_folder_is_left_in_time() -> None:
     assert len(run.notes) <= 33
 
 
+def test_a_note_shows_a_name_whole_or_not_at_all() -> None:
+    """Half of a secret in it would not be masked."""
+    run = shell('cd "$SKILLEXEC_OUT"; ln -s / "$(printf %0200d 0)"; ln -s / "$(printf %0201d 1)"')
+    assert run.notes == (
+        f"left out '{'0' * 200}': neither a file nor a folder",
+        "left out a name of 201 characters: neither a file nor a folder",
+    )
+
+
 def test_artifacts_are_kept_when_the_script_is_ended() -> None:
     run = shell("printf x >$SKILLEXEC_OUT/x; sleep 60", seconds=3)
     assert (run.ended.reason, [item.name for item in run.artifacts]) == ("timeout", ["x"])

@@ -16,6 +16,7 @@ from .frames import acceptable_name
 DEPTH_MAX = 32
 ENTRIES_MAX = 20_000  # looked at, so that a folder of millions can't hold up the end
 NOTES_MAX = 32
+SHOWN_MAX = 200  # characters of a name in a note
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -50,7 +51,9 @@ class Notes:
 
     def left_out(self, name: str, why: str) -> None:
         if len(self._lines) < NOTES_MAX:
-            self._lines.append(f"left out {name[:200]!a}: {why}")
+            # Whole or not at all: the host masks secrets in it, and would not know half of one.
+            shown = ascii(name) if len(name) <= SHOWN_MAX else f"a name of {len(name)} characters"
+            self._lines.append(f"left out {shown}: {why}")
         else:
             self._more += 1
 
