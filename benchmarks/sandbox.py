@@ -38,8 +38,16 @@ ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "
 LIMITS = Limits(seconds=120, cpus=float(CONCURRENT))
 
 PYTHON = 'import json, sys\nprint(json.dumps({"arguments": sys.argv[1:], "answer": 42}))\n'
+# What a skill's shell script mostly does: a few lines of its own, and programs that do the work.
+PIPELINE = r"""#!/bin/bash
+set -euo pipefail
+for n in 1 2 3 4 5; do printf '{"n": %d, "square": %d}\n' "$n" "$((n * n))"; done |
+  jq --compact-output --slurp '{count: length, sum: map(.square) | add}'
+printf '%s\n' pear apple fig | sort | head -n 2 | tr a-z A-Z
+"""
 SCRIPTS = {
     "a.py": PYTHON,
+    "b.sh": PIPELINE,
     "a.sh": "#!/bin/bash\nfor n in 1 2 3; do echo \"line $n\"; done\n",
     "a.js": 'console.log(JSON.stringify({answer: 42}));\n',
     "flood.py": "import sys\nblock = b'x' * (1 << 20)\nfor _ in range(1024): sys.stdout.buffer.write(block)\n",
@@ -156,19 +164,22 @@ def _unpack_image(root: Path) -> None:
 
 
 def _baselines(folder: Path) -> dict[str, tuple[str, ...]]:
-    """The same programs without a sandbox. Node as the image has it, where we may chroot: versions differ twofold."""
-    node: tuple[str, ...] = ("node", str(folder / "a.js"))
+    """The same programs without a sandbox. Node and jq as the image has them, where we may chroot: versions differ."""
+    plain: tuple[str, ...] = ()
+    scripts = folder
     if os.geteuid() == 0:
         root = folder / "image"
         root.mkdir()
         _unpack_image(root)
-        shutil.copy(folder / "a.js", root / "a.js")
-        node = ("chroot", str(root), "/usr/bin/node", "/a.js")
+        for name in ("a.js", "b.sh"):
+            shutil.copy(folder / name, root / name)
+        plain, scripts = ("chroot", str(root)), Path("/")
     python = _fastest_python(str(folder / "a.py"))
     return {
         "a.py": (python, str(folder / "a.py")),
         "a.sh": ("bash", str(folder / "a.sh")),
-        "a.js": node,
+        "b.sh": (*plain, "bash", str(scripts / "b.sh")),
+        "a.js": (*plain, "node", str(scripts / "a.js")),
     }
 
 
@@ -177,8 +188,9 @@ def warm_rows(folder: Path) -> list[Row]:
     rows = []
     with Sandbox.open(SandboxSettings(image=IMAGE, warm=1)) as sandbox:
         for script, command in _baselines(folder).items():
-            name = "the image's node in a chroot" if command[0] == "chroot" else command[0]
-            if shutil.which(command[0], path=ENVIRONMENT["PATH"]) is None:
+            name = f"the image's {command[2]} in a chroot" if command[0] == "chroot" else command[0]
+            needed = ("bash", "jq") if script == "b.sh" and command[0] != "chroot" else command[:1]
+            if any(shutil.which(program, path=ENVIRONMENT["PATH"]) is None for program in needed):
                 rows.append(Row(f"warm run, {script}", "", f"no {name} on this host", "", "<= 1.3x", None))
                 continue
             samples = _take_turns(sandbox, script, command)

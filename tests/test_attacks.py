@@ -31,7 +31,7 @@ from skillexec.permissions.grants import Wish
 from skillexec.redact import Masker
 from skillexec.runner import Runner
 from skillexec.sandbox import Sandbox
-from skillexec.schemas import SchemaUnusable, violations
+from skillexec.schemas import Violation, violations
 from skillexec.skills.bundle import take_bundle
 from skillexec.skills.discovery import Library
 from skillexec.state import State
@@ -153,9 +153,7 @@ def test_a_value_nested_too_deep_for_its_schema_is_refused_in_few_words() -> Non
     for _ in range(200_000):
         deep = [deep]
     schema = {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}
-    with pytest.raises(SchemaUnusable) as refused:
-        violations(schema, deep)
-    assert "Traceback" not in str(refused.value) and ".py" not in str(refused.value)
+    assert violations(schema, deep) == [Violation("$", "it is nested too deep")]
 
 
 # --- an agent
