@@ -75,7 +75,7 @@ def _fill(path: Path, count: int) -> State:
 
 def _decision(state: State, decider: Decider, system: str, skill: str, expected: bool) -> Callable[[], None]:
     def decide() -> None:
-        with state.glance() as connection:
+        with state.quick_read() as connection:
             decision = decider.decide(
                 connection, system=system, skill=skill, digest=DIGEST, source=Source.BUILTIN
             )
