@@ -26,7 +26,7 @@ from typing import NamedTuple  # noqa: E402
 from . import confinement, frames, interpreter, program  # noqa: E402
 from .artifacts import Collector, Found, is_empty  # noqa: E402
 from .delivery import Delivery  # noqa: E402
-from .standby import Place, Standby, Start, own_memory  # noqa: E402
+from .standby import Place, Standby, Start, map_in  # noqa: E402
 from .supervision import Ending, Supervisor  # noqa: E402
 from .task import Refused, Task  # noqa: E402
 from .usage import Meter  # noqa: E402
@@ -107,7 +107,7 @@ class Launcher:
         place = Place(__package__ or "", FOLDER)
         kinds = (False, True) if self._can_fork else (False,)
         standbys = {stand_in: Standby(landlock, place, stand_in=stand_in) for stand_in in kinds}
-        own_memory()
+        map_in(own=False)  # a copy of its own would cost every waiting container eight megabytes
         return standbys
 
     def _mark(self, step: str) -> None:

@@ -68,16 +68,16 @@ def _await_order(fd: int) -> Start:
     return Start(Program(*program), *rest)
 
 
-def own_memory() -> None:
-    """Takes a copy of every page that is shared with another process, and maps in the code. Where the kernel can't,
-    it happens later, page by page."""
+def map_in(*, own: bool) -> None:
+    """Maps in all code and data; `own`: with a copy of every page that is shared with another process. Where the kernel
+    can't, it happens later, page by page."""
     libc = ctypes.CDLL(None)
     with open("/proc/self/maps", "rb") as maps:
         lines = maps.read().splitlines()
     for line in lines:
         span, rights = line.split(None, 2)[:2]
         first, last = (int(end, 16) for end in span.split(b"-"))
-        advice = _POPULATE_WRITE if rights == b"rw-p" else _POPULATE_READ
+        advice = _POPULATE_WRITE if own and rights == b"rw-p" else _POPULATE_READ
         libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), advice)
 
 
@@ -105,7 +105,7 @@ def _settle(
     os.closerange(low + 1, high)
     os.closerange(high + 1, DESCRIPTORS)
     if stand_in:
-        own_memory()
+        map_in(own=True)
     confinement.hide()
 
 
