@@ -211,6 +211,14 @@ def test_figures_count_runs_failures_and_denials_with_durations_by_nearest_rank(
         assert (only.skill, only.denials, only.p50_us) == ("git-push", 1, None)
 
 
+def test_a_run_that_was_refused_before_it_started_does_not_make_durations_look_short(state: State) -> None:
+    put(state, started("r1"), ended("r1", duration=7_000))
+    for number in range(3):
+        put(state, ended(f"bad{number}", outcome="invalid_input", duration=0))
+    with state.read() as connection:
+        assert stats(connection, Filter()) == (Line("web-search", "researcher", 4, 3, 0, 7_000, 7_000),)
+
+
 # Exports.
 
 

@@ -10,11 +10,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_log import a_day, put, started, tamper
+from audit_log import a_day, ended, put, started, tamper
 
 from skillexec.audit import Event
 from skillexec.audit.checkpoint import create_key, public_path
@@ -114,6 +115,8 @@ def test_in_80_columns_a_list_breaks_no_time_no_event_and_no_name_apart(home: Ho
         (["show", "99"], "skillexec audit list"),
         (["show", "nobody"], "skillexec audit list"),
         (["checkpoint"], "--help"),
+        (["verify", "--checkpoint", "/no/such/file"], "skillexec audit checkpoint --to"),
+        (["verify", "--key", __file__], "--checkpoint FILE"),
     ],
 )
 def test_a_mistake_is_answered_with_the_next_step(home: Home, arguments: list[str], next_step: str) -> None:
@@ -172,6 +175,36 @@ def test_stats_count_and_draw_bars_on_a_terminal_only(home: Home) -> None:
     seen = on_a_terminal(home, "stats")
     assert "█" in seen
     assert "▒" in seen
+
+
+def test_in_80_columns_stats_break_no_name_apart(home: Home) -> None:
+    with State.open(home.state_file) as state:
+        put(state, started("long", system="night-shift", skill="skillexec-conformance"))
+    seen = on_a_terminal(home, "stats", columns=80)
+    for name in ("skillexec-conformance", "night-shift", "web-search", "researcher", "git-push", "failures"):
+        assert name in seen
+
+
+def test_show_calls_the_names_of_secrets_by_what_they_are(home: Home) -> None:
+    with State.open(home.state_file) as state:
+        event = replace(started("keyed"), data={"rule": "system_grant", "names": ["API_KEY"]})
+        put(state, event)
+    assert re.search(r"secrets +API_KEY", run(home, "show", "keyed").stdout)
+
+
+def test_show_of_a_run_that_never_started_says_so(home: Home) -> None:
+    with State.open(home.state_file) as state:
+        put(state, ended("bad", outcome="invalid_input", duration=0))
+    assert run(home, "show", "bad").stdout.endswith("ended invalid_input: nothing ran\n")
+
+
+def test_verify_says_which_file_it_wants_instead(home: Home, tmp_path: Path) -> None:
+    other = tmp_path / "notes.md"
+    for text in ("no checkpoint · at all", "nor here"):
+        other.write_text(text)
+        error = answer(home, "verify", "--checkpoint", str(other), status=40)["error"]
+        assert "codec" not in error["message"]
+        assert "skillexec audit checkpoint --to FILE" in error["hint"]
 
 
 def test_verify_says_that_all_is_well_and_what_only_a_checkpoint_shows(home: Home) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from skillexec.audit.log import Head
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _TYPE = "skillexec.checkpoint"  # signed too, so that the signature can stand for nothing else
+_WRITTEN_BY = "name the file that `skillexec audit checkpoint --to FILE` wrote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +159,22 @@ def read_checkpoints(path: Path) -> tuple[Checkpoint, ...]:
     """All checkpoints of a file, in order."""
     try:
         lines = path.read_text("ascii").splitlines()
-    except (OSError, UnicodeError) as error:
-        raise AuditUnusable(f"can't read the checkpoints in {path}: {error}") from error
+    except OSError as error:
+        raise AuditUnusable(f"can't read the checkpoints in {path}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise AuditUnusable(f"{path} is not a file of checkpoints", hint=_WRITTEN_BY) from error
     found = []
     for number, line in enumerate(lines, start=1):
         try:
             found.append(_parse(line))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise AuditUnusable(f"{path}, line {number}: this is not a checkpoint") from error
+            raise AuditUnusable(
+                f"{path}, line {number}: this is not a checkpoint", hint=_WRITTEN_BY
+            ) from error
     if not found:
-        raise AuditUnusable(f"{path} holds no checkpoint", hint=f"`skillexec audit checkpoint --to {path}`")
+        raise AuditUnusable(
+            f"{path} holds no checkpoint", hint=f"`skillexec audit checkpoint --to {quote(str(path))}`"
+        )
     return tuple(found)
 
 

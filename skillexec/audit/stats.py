@@ -19,7 +19,7 @@ _SUCCEEDED = "ok"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One skill run by one system. Durations are microseconds; none where nothing ended."""
+    """One skill run by one system. Durations are microseconds; none where no script ran to an end."""
 
     skill: str
     system: str
@@ -91,7 +91,7 @@ def _measure(connection: Connection, wanted: Filter, tallies: dict[tuple[str, st
     )
     for skill, system, body in connection.execution_options(yield_per=BATCH).execute(query):
         duration = json.loads(body)["data"].get("duration_us")
-        if duration is not None:
+        if duration:  # 0: refused before anything started, which says nothing about how long runs take
             tallies[skill, system].durations.append(duration)
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.25
 BAR_WIDTH = 20
+STATS_COLUMNS = ("skill", "system", "runs", "failures", "denials", "p50", "p95")
 LINES_AT_ONCE = 500  # each echo is a system call
 FORMATS = ("jsonl", "cloudevents")
 
@@ -256,33 +257,27 @@ def _bar(figures: Line, most: int) -> str:
     return "█" * (full - failed) + "▒" * failed
 
 
+def _figures(line: Line) -> tuple[object, ...]:
+    return (line.runs, line.failures, line.denials, duration(line.p50_us), duration(line.p95_us))
+
+
+def _stats_tables(lines: tuple[Line, ...]) -> Iterator[Table]:
+    """The figures for a terminal: with bars, without, and with names that fold between words."""
+    most = max((line.runs for line in lines), default=0)
+    plain = [(line.skill, line.system, *_figures(line)) for line in lines]
+    bars = [(*row, _bar(line, most)) for row, line in zip(plain, lines, strict=True)]
+    yield [*STATS_COLUMNS, "runs, failed ▒"], bars
+    yield STATS_COLUMNS, plain
+    joined = [(f"{line.skill} as {line.system}", *_figures(line)) for line in lines]
+    yield ["skill as system", *STATS_COLUMNS[2:]], joined
+
+
 def _print_stats(lines: tuple[Line, ...]) -> None:
-    most = max((figures.runs for figures in lines), default=0)
-    bars = stdout_is_terminal()
-    rows = [
-        (
-            figures.skill,
-            figures.system,
-            figures.runs,
-            figures.failures,
-            figures.denials,
-            duration(figures.p50_us),
-            duration(figures.p95_us),
-            *([_bar(figures, most)] if bars else []),
-        )
-        for figures in lines
-    ]
-    columns = (
-        "skill",
-        "system",
-        "runs",
-        "failures",
-        "denials",
-        "p50",
-        "p95",
-        *(["runs, failed ▒"] if bars else []),
-    )
-    print_table(columns, rows, empty="nothing ran and nothing was denied")
+    drawn, plain, joined = _stats_tables(lines)
+    table = plain
+    if stdout_is_terminal():
+        table = next((each for each in (drawn, plain) if fits_terminal(*each)), joined)
+    print_table(*table, empty="nothing ran and nothing was denied")
 
 
 @audit.command(cls=_Reading)

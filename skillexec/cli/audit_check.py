@@ -12,7 +12,7 @@ import click
 
 from skillexec.cli.audit_text import counted
 from skillexec.cli.context import App, Command, pass_app
-from skillexec.errors import AuditUnusable
+from skillexec.errors import AuditUnusable, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def _verdict(report: Report, checkpoints: int) -> str:
 @click.command(cls=Command)
 @click.option(
     "--checkpoint",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="Compare with the checkpoints in this file: shows a cut-off end, too.",
 )
 @click.option(
@@ -67,6 +67,12 @@ def verify(app: App, checkpoint: Path | None, key: Path | None) -> None:
     from skillexec.audit import verify as checks
     from skillexec.audit.checkpoint import check, load_public_key, public_path, read_checkpoints
 
+    if key and not checkpoint:
+        raise Usage("--key is for checkpoints, and none are named", hint="add --checkpoint FILE")
+    if checkpoint and not checkpoint.exists():
+        raise Usage(
+            f"there is no {checkpoint}", hint="`skillexec audit checkpoint --to FILE` makes such a file"
+        )
     # Read before the log: the log may grow meanwhile, the checkpoints then never are ahead of it.
     checkpoints = read_checkpoints(checkpoint) if checkpoint else ()
     public = load_public_key(key or public_path(app.home.audit_key)) if checkpoint else None

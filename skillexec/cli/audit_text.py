@@ -98,11 +98,15 @@ def _value(key: str, value: Any) -> str:
     return str(value)
 
 
+def _label(key: str) -> str:
+    return "secrets" if key == "names" else key.removesuffix("_us").replace("_", " ")
+
+
 def _details(data: Mapping[str, Any]) -> Iterator[str]:
-    known = {key: value for key, value in data.items() if value is not None}
+    known = {_label(key): _value(key, value) for key, value in data.items() if value is not None}
     width = max(map(len, known), default=0)
-    for key, value in known.items():
-        yield f"{key.removesuffix('_us').replace('_', ' '):<{width}}  {_value(key, value)}"
+    for label, value in known.items():
+        yield f"{label:<{width}}  {value}"
 
 
 def record_text(record: Record) -> str:
@@ -137,8 +141,8 @@ def _ending(records: Sequence[Record]) -> str:
         return "abandoned: the process that ran it is gone, and how it ended is not known"
     if last.event != "run.ended":
         return "no end is on record: it is running, or its process died"
-    took = duration(last.data.get("duration_us"))
-    return f"ended {last.outcome}" + (f" after {took}" if took else "")
+    took = last.data.get("duration_us")
+    return f"ended {last.outcome}" + (f" after {duration(took)}" if took else ": nothing ran")
 
 
 def story_text(records: Sequence[Record]) -> str:
