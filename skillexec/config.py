@@ -179,10 +179,13 @@ def _section(where: str, name: str, table: Any, environment: Mapping[str, str]) 
             f"{where}: unknown setting {name}.{unknown[0]}", hint=f"known: {', '.join(defaults)}"
         )
     values = {key: _convert(where, name, key, value, defaults[key]) for key, value in table.items()}
-    for key, default in defaults.items():
-        variable = f"SKILLEXEC_{name}_{key}".upper()
+    known = {f"SKILLEXEC_{name}_{key}".upper(): key for key in defaults}
+    for variable in environment:
+        if variable.startswith(f"SKILLEXEC_{name.upper()}_") and variable not in known:
+            raise ConfigInvalid(f"${variable} is no setting", hint=f"known: {', '.join(known)}")
+    for variable, key in known.items():
         if variable in environment:
-            values[key] = _convert(f"${variable}", name, key, environment[variable], default)
+            values[key] = _convert(f"${variable}", name, key, environment[variable], defaults[key])
     return kind(**values)
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from skillexec.attempt import Attempt
 from skillexec.config import Config, limits_for, load_config
 from skillexec.errors import (
+    ConfigInvalid,
     ConfirmationRequired,
     Denied,
     SecretsMissing,
@@ -42,7 +43,7 @@ from skillexec.model import (
 from skillexec.plan import make_plan
 from skillexec.redact import Masker
 from skillexec.result import problem_of, refusal_status
-from skillexec.sandbox import Cancel, Sandbox, SandboxSettings
+from skillexec.sandbox import Cancel, Sandbox, SandboxSettings, check_limits
 
 if TYPE_CHECKING:
     from skillexec.journal import Journal
@@ -56,6 +57,16 @@ if TYPE_CHECKING:
 Confirm = Callable[[Confirmation], bool]
 OnStart = Callable[[Limits], None]
 _VOUCHED_FOR = (Source.BUILTIN, Source.ORG)
+
+
+def _limits(config: Config) -> Limits:
+    """What the settings let a run use. Beyond the bounds the settings are wrong, not what the caller asked for."""
+    limits = limits_for(config, config.timeouts.standard)
+    try:
+        check_limits(limits)
+    except Usage as error:
+        raise ConfigInvalid(f"in the settings, {error.message}", hint=error.hint) from error
+    return limits
 
 
 class Runner:
@@ -101,9 +112,9 @@ class Runner:
         place = find_home(home)
         place.check()
         config = load_config(place.config_file)
+        limits = _limits(config)
         sandbox = Sandbox.open(_sandbox_settings(config, warm=0 if once else warm))
         try:
-            limits = limits_for(config, config.timeouts.standard)
             # In the background, while the rest is loaded.
             sandbox.start_ahead(limits) if once else sandbox.warm_up(limits)
             return cls._on(

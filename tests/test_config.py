@@ -76,6 +76,12 @@ def test_a_variable_that_can_not_be_understood_stops_the_command(tmp_path: Path)
         _load(tmp_path, "", SKILLEXEC_SANDBOX_PIDS="many")
 
 
+def test_a_variable_of_a_section_that_is_no_setting_stops_the_command(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="SKILLEXEC_SANDBOX_MEMRY") as caught:
+        _load(tmp_path, "", SKILLEXEC_SANDBOX_MEMRY="64m")
+    assert "SKILLEXEC_SANDBOX_MEMORY" in caught.value.hint
+
+
 def test_invalid_utf8_stops_the_command(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(b"trusted = ['/\xff']")

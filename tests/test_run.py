@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from running import SYSTEM, TEAM, Place
 
-from skillexec.errors import StateUnusable, Usage
+from skillexec.errors import ConfigInvalid, StateUnusable, Usage
 from skillexec.model import Confirmation, InputFile, Rule, RunRequest, Source, Status
 from skillexec.result import as_document, exit_status
 from skillexec.runner import Runner
@@ -295,6 +295,15 @@ def test_the_result_is_one_versioned_json_object(runner: Runner) -> None:
     assert document["stdout"]["exact"] is False
     assert document["stdout"]["base64"] == "/wBvaw=="
     assert set(document["timings"]) >= {"load", "authorize", "plan", "intend", "execute"}
+
+
+def test_a_setting_beyond_the_bounds_stops_everything_with_40(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKILLEXEC_SANDBOX_MEMORY", "1k")
+    with pytest.raises(ConfigInvalid, match="memory is 1,024") as caught:
+        place.runner(warm=0).__enter__()
+    assert caught.value.exit_status == 40
 
 
 def test_a_missing_image_is_an_infra_error_with_what_to_do(place: Place, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from skillexec.sandbox.box import Checked, Sandbox, SandboxSettings
 from skillexec.sandbox.cancel import Cancel
 from skillexec.sandbox.execution import OnOutput, Sieve
 from skillexec.sandbox.lease import Lease
-from skillexec.sandbox.spec import BOUNDS, launcher_digest
+from skillexec.sandbox.spec import BOUNDS, check_limits, launcher_digest
 
 __all__ = [
     "BOUNDS",
@@ -18,5 +18,6 @@ __all__ = [
     "Sandbox",
     "SandboxSettings",
     "Sieve",
+    "check_limits",
     "launcher_digest",
 ]
