@@ -98,6 +98,20 @@ def test_show_says_what_would_run_and_what_it_needs(run: Run, skills: Path) -> N
     assert document["required_env"] == ["TOKEN"]
 
 
+def test_show_names_the_keys_of_input_and_output(run: Run, skills: Path) -> None:
+    schema = (
+        "{type: object, required: [text], properties: {text: {type: string, description: What to count.},"
+        " top: {type: [integer, 'null']}, unit: {enum: [words, lines]}, any: true}}"
+    )
+    write_skill(skills, "counter", more=f"input_schema: {schema}\noutput_schema: {{type: object}}\n")
+    lines = [line.split() for line in run("skill", "show", "counter").stdout.splitlines()]
+    assert ["text", "string", "required", "What", "to", "count."] in lines
+    assert ["top", "integer", "or", "null"] in lines
+    assert ["unit", "words", "or", "lines"] in lines
+    assert ["any"] in lines
+    assert ["Output"] not in lines
+
+
 def test_show_of_a_skill_that_cant_be_bundled_says_why(run: Run, skills: Path) -> None:
     (write_skill(skills, "linked") / "out").symlink_to("/etc/passwd")
     done = run("skill", "show", "linked")

@@ -147,6 +147,24 @@ def _section(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]
         print_table(columns, rows)
 
 
+def _fields(schema: Mapping[str, Any] | None) -> list[tuple[object, ...]]:
+    """The keys that a schema speaks of; the whole schema is in --json."""
+    properties = (schema or {}).get("properties")
+    required = (schema or {}).get("required")
+    if not isinstance(properties, Mapping):
+        return []
+    needed = required if isinstance(required, list) else []
+    rows: list[tuple[object, ...]] = []
+    for key, about in properties.items():
+        told = about if isinstance(about, Mapping) else {}
+        kind = told.get("type", told.get("enum", ""))
+        types = " or ".join(map(str, kind)) if isinstance(kind, list) else kind
+        rows.append(
+            (key, types, "required" if key in needed else "", _short(str(told.get("description", ""))))
+        )
+    return rows
+
+
 def print_details(shown: Mapping[str, Any]) -> None:
     """All that is known of one skill, for a person."""
     click.echo(f"{click.style(printable(shown['name']), bold=True)}\n{printable(shown['description'])}\n")
@@ -154,6 +172,8 @@ def print_details(shown: Mapping[str, Any]) -> None:
         if shown[key]:
             click.echo(f"{label:14}{' '.join(printable(_fact(shown[key])).split())}")
     files = [(one["path"], one["size"], "executable" if one["executable"] else "") for one in shown["files"]]
+    for title in ("input", "output"):
+        _section(title.capitalize(), ("key", "type", "", "meaning"), _fields(shown[f"{title}_schema"]))
     _section("Files", ("path", "bytes", ""), files)
     needs = [
         (one["file"], one["kind"], one["problem"] or ", ".join(one["requires"]), one["python"] or "")
