@@ -75,6 +75,14 @@ def test_a_skill_that_is_not_found_is_not_granted_unless_its_source_is_said(shel
     status, _, err = shell("grant", "add", "planner", "ghost")
     assert status == 24 and "--source" in err
     assert shell.say("grant", "add", "planner", "ghost", "--source", "user") == "+ grant to planner: ghost\n"
+    status, _, err = shell("grant", "add", "planner", "alpah")
+    assert status == 24 and "did you mean alpha? Or say --source" in err
+
+
+@pytest.mark.parametrize("spelling", ["third-party", "third_party"])
+def test_both_spellings_of_third_party_are_taken(shell: Shell, spelling: str) -> None:
+    shell.say("grant", "add", "planner", "alpha", "--source", spelling)
+    assert shell.json("system", "show", "planner")["system"]["grants"][0]["source"] == "third_party"
 
 
 def test_the_sixth_grant_names_the_five_and_the_command_that_frees_a_slot(shell: Shell) -> None:

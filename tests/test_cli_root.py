@@ -59,6 +59,15 @@ def test_no_position_puts_a_stranger_before_a_more_trusted_root(ready: Run, fold
     assert "from one" in ready("skill", "list").stdout
 
 
+def test_a_root_without_a_source_is_told_the_sources_in_one_line(
+    ready: Run, folders: dict[str, Path]
+) -> None:
+    done = ready("root", "add", str(folders["one"]))
+    assert done.returncode == 2
+    assert "Choose from builtin, org, user, third-party.\n" in done.stderr
+    assert ready("root", "add", str(folders["one"]), "--source", "third_party").returncode == 0
+
+
 def test_first_puts_a_root_before_those_of_its_source(ready: Run, folders: dict[str, Path]) -> None:
     for name in ("one", "two"):
         ready("root", "add", str(folders[name]), "--source", "user")

@@ -9,6 +9,7 @@ import click
 
 from skillexec.cli.changes import answer_changes, operating
 from skillexec.cli.context import App, Group, pass_app
+from skillexec.cli.source import SourceType
 from skillexec.cli.table import print_table
 from skillexec.errors import SkillUnknown, Usage
 from skillexec.model import Source
@@ -32,29 +33,30 @@ def _about_skills(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     source = click.option(
         "--source",
-        type=click.Choice([str(each) for each in Source]),
+        type=SourceType(),
         help="The least trusted source that the grant covers (default: where the skill is found now).",
     )
     return pin(source(function))
 
 
-def _wishes(app: App, skills: tuple[str, ...], pin: bool | None, source: str | None) -> list[Wish]:
+def _wishes(app: App, skills: tuple[str, ...], pin: bool | None, source: Source | None) -> list[Wish]:
     from skillexec.cli.lookup import digest_of, find_skills
     from skillexec.permissions.grants import Wish
     from skillexec.permissions.names import check_skills
 
     names = check_skills(skills)
     if source is not None and not pin:
-        return [Wish(name, source=Source(source), unpin=pin is False) for name in names]
+        return [Wish(name, source=source, unpin=pin is False) for name in names]
     try:
         found = find_skills(app, names)
     except SkillUnknown as error:
-        hint = f"{error.hint}; or say --source, for a skill that is not here yet"
+        link = " Or" if error.hint.endswith("?") else "; or"
+        hint = f"{error.hint}{link} say --source, for a skill that is not here yet"
         raise SkillUnknown(error.message, hint=hint) from error
     return [
         Wish(
             skill.name,
-            source=Source(source) if source else skill.source,
+            source=source or skill.source,
             pin=digest_of(skill) if pin else None,
             unpin=pin is False,
         )
@@ -67,7 +69,7 @@ def _wishes(app: App, skills: tuple[str, ...], pin: bool | None, source: str | N
 @click.argument("skills", metavar="SKILL...", nargs=-1, required=True)
 @_about_skills
 @pass_app
-def add(app: App, system: str, skills: tuple[str, ...], pin: bool | None, source: str | None) -> None:
+def add(app: App, system: str, skills: tuple[str, ...], pin: bool | None, source: Source | None) -> None:
     """Grant skills to SYSTEM: all of them, or none.
 
     Granting one again covers the source that it has now, and with --pin the bytes that it has now.
@@ -92,7 +94,7 @@ def remove(app: App, system: str, skills: tuple[str, ...]) -> None:
 @click.argument("skills", metavar="[SKILL...]", nargs=-1)
 @_about_skills
 @pass_app
-def set_(app: App, system: str, skills: tuple[str, ...], pin: bool | None, source: str | None) -> None:
+def set_(app: App, system: str, skills: tuple[str, ...], pin: bool | None, source: Source | None) -> None:
     """Let SYSTEM hold exactly these skills: all or nothing."""
     wishes = _wishes(app, skills, pin, source)
     with operating(app) as admin:

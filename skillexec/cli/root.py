@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skillexec.cli.context import App, Command, Group, pass_app, working_directory
+from skillexec.cli.source import SourceType
 from skillexec.cli.table import print_table, printable
 from skillexec.errors import Usage
 from skillexec.model import Source
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from skillexec.config import Root
 
 _LONGEST = 1024  # characters of a folder that a record has room for
-_SOURCES = [str(source).replace("_", "-") for source in Source]
 
 
 @click.group(cls=Group)
@@ -109,17 +109,15 @@ def _say(app: App, changed: bool, message: str, **more: Any) -> None:
 
 @root.command()
 @click.argument("path")
-@click.option(
-    "--source", type=click.Choice([*_SOURCES, "third_party"]), required=True, help="How far it is trusted."
-)
+@click.option("--source", type=SourceType(), required=True, help="How far it is trusted.")
 @click.option("--first", is_flag=True, help="Before the other roots of this source, instead of after them.")
 @pass_app
-def add(app: App, path: str, source: str, first: bool) -> None:
+def add(app: App, path: str, source: Source, first: bool) -> None:
     """Look for skills in the subfolders of PATH, too. Adding it again changes its source."""
     from skillexec.config import Root
 
     roots = _roots(app)
-    new = Root(_folder(path), Source(source.replace("-", "_")))
+    new = Root(_folder(path), source)
     if new in roots and not first:
         _say(app, False, f"{new.path} is a root already", path=new.path, source=new.source)
         return
