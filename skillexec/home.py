@@ -51,9 +51,11 @@ class Home:
         """Refuse a home that is missing or that others may write: it holds the grants."""
         try:
             info = self.path.stat()
+        except FileNotFoundError as error:
+            raise StateUnusable(f"there is no home at {self.path}", hint="run `skillexec init`") from error
         except OSError as error:
             raise StateUnusable(
-                f"no home at {self.path}: {error.strerror}", hint="run `skillexec init`"
+                f"no home at {self.path}: {error.strerror}", hint="choose another with --home"
             ) from error
         if not stat.S_ISDIR(info.st_mode):
             raise StateUnusable(f"the home {self.path} is not a folder", hint="choose another with --home")

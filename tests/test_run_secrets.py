@@ -557,6 +557,7 @@ def test_secret_check_without_a_token_says_no_for_each_and_what_to_set(place: Pl
     document = json.loads(place.command("secret", "check", "lone", "--json").stdout)
     assert document["ok"] is False
     assert document["secrets"][0]["problem"] == "it is not mapped"
+    assert place.command("secret", "check", "file-reader").stdout == "file-reader needs no secrets\n"
 
 
 def test_secret_check_for_a_team_asks_for_its_own_and_everybodys_only(place: Place) -> None:

@@ -37,7 +37,7 @@ def _read(file: str) -> tuple[Policy, str]:
             raise Usage(f"{file}:1: larger than {MAX_BYTES} bytes", hint="split it by teams")
         text = data.decode("utf-8-sig")
     except OSError as error:
-        raise Usage(f"can't read {file}: {error.strerror}") from error
+        raise Usage(f"can't read {file}: {error.strerror}", hint="check the path") from error
     except UnicodeDecodeError as error:
         raise Usage(f"{file} is not UTF-8", hint="nothing was applied") from error
     return parse_policy(text, where=file), "sha256:" + hashlib.sha256(data).hexdigest()
@@ -87,7 +87,7 @@ def export(app: App, file: str, casbin: bool) -> None:
         try:
             Path(file).write_text(text)
         except OSError as error:
-            raise Usage(f"can't write {file}: {error.strerror}") from error
+            raise Usage(f"can't write {file}: {error.strerror}", hint="check the path") from error
         app.answer({"file": file, "bytes": len(text)}, lambda: click.echo(f"wrote {file}"))
         return
     app.answer({"format": "casbin" if casbin else "yaml", "text": text}, lambda: click.echo(text, nl=False))

@@ -112,13 +112,12 @@ def check(app: App, skill: str | None, team: str) -> int:
         (answer.name, answer.scope, "no" if answer.problem else "yes", answer.problem) for answer in answers
     ]
     failed = any(answer.problem for answer in answers)
+    empty = f"{skill} needs no secrets" if skill else "nothing to check: no secrets mapped"
     document = [
         {"name": a.name, "scope": a.scope, "ok": not a.problem, "problem": a.problem} for a in answers
     ]
     app.answer(
         {"ok": not failed, "secrets": document},
-        lambda: print_table(
-            ("name", "for", "there", "problem"), rows, empty="nothing to check: no secrets mapped"
-        ),
+        lambda: print_table(("name", "for", "there", "problem"), rows, empty=empty),
     )
     return SecretsMissing.exit_status if failed else 0
