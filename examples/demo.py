@@ -30,7 +30,7 @@ class Demo:
 
     def run(self, *arguments: str, expect: int = 0) -> None:
         """Run one command as a person would, and stop the demo if it does not end as promised."""
-        shown = shlex.join(arguments).replace(str(HERE), "examples")
+        shown = shlex.join(argument.replace(str(HERE), "examples") for argument in arguments)
         print(f"$ skillexec {shown}", flush=True)
         done = subprocess.run(
             [*SKILLEXEC, *arguments],
