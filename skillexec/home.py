@@ -52,7 +52,9 @@ class Home:
         try:
             info = self.path.stat()
         except FileNotFoundError as error:
-            raise StateUnusable(f"there is no home at {self.path}", hint="run `skillexec init`") from error
+            raise StateUnusable(
+                f"there is no home at {self.path}", hint=f"run `skillexec init{self._option()}`"
+            ) from error
         except OSError as error:
             raise StateUnusable(
                 f"no home at {self.path}: {error.strerror}", hint="choose another with --home"
@@ -68,6 +70,10 @@ class Home:
             raise StateUnusable(
                 f"others may write to the home {self.path}", hint=f"chmod 0700 {quote(str(self.path))}"
             )
+
+    def _option(self) -> str:
+        """What a command has to say to mean this home; nothing where it is the one that is taken anyway."""
+        return "" if find_home() == self else f" --home {quote(str(self.path))}"
 
     def create(self) -> None:
         """Make the folders, for this user alone. Does nothing where they are."""

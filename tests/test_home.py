@@ -54,10 +54,15 @@ def test_a_home_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> N
     assert "chmod 0700" in refusal.value.hint
 
 
-def test_a_missing_home_says_how_to_make_one(tmp_path: Path) -> None:
+def test_a_missing_home_says_how_to_make_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path / "no ne")
     with pytest.raises(StateUnusable) as refusal:
-        Home(tmp_path / "none").check()
-    assert "skillexec init" in refusal.value.hint
+        home.check()
+    assert refusal.value.hint == f"run `skillexec init --home '{home.path}'`"
+    monkeypatch.setenv("SKILLEXEC_HOME", str(home.path))
+    with pytest.raises(StateUnusable) as refusal:
+        home.check()
+    assert refusal.value.hint == "run `skillexec init`"
 
 
 def test_a_file_in_the_homes_place_is_refused(tmp_path: Path) -> None:
