@@ -7,10 +7,12 @@ everything that people do.
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,11 +53,12 @@ class State:
         except BaseException:
             state.close()
             raise
+        _close_before_fork(state)
         return state
 
     def close(self) -> None:
-        while self._spare:
-            self._spare.pop().close()
+        while (spare := self._spare_one()) is not None:
+            spare.close()
         if "_engine" in vars(self):
             self._engine.dispose()
 
@@ -150,7 +153,10 @@ class State:
             try:
                 yield connection
             except BaseException:
-                connection.close()  # rolls back what was not committed
+                # Closing alone would roll back only when the last cursor is gone, and a traceback may hold one.
+                with suppress(sqlite3.Error):
+                    connection.rollback()
+                connection.close()
                 raise
             self._spare.append(connection)
         except sqlite3.Error as error:
@@ -200,3 +206,16 @@ class State:
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _close_before_fork(state: State) -> None:
+    """SQLite takes locks that a parent holds for the child's own: what the child commits could be lost without a word,
+    even on connections that it opened itself. So none is open when a process forks; both open new ones."""
+    reference = weakref.ref(state)
+
+    def close() -> None:
+        found = reference()
+        if found is not None:
+            found.close()
+
+    os.register_at_fork(before=close)

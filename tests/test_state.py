@@ -67,6 +67,51 @@ def test_an_error_inside_takes_everything_back(path: Path) -> None:
             assert connection.execute(select(schema.teams.c.name)).scalars().all() == ["ops"]
 
 
+def test_an_error_inside_gives_the_lock_back_though_its_traceback_holds_a_cursor(path: Path) -> None:
+    def fail(state: State) -> None:
+        with state.quick_write() as connection:
+            connection.execute("UPDATE teams SET disabled = 1")
+            found = connection.execute("SELECT name FROM teams UNION ALL SELECT name FROM teams")
+            raise RuntimeError(found.fetchone())
+
+    with State.open(path, busy_seconds=0.1) as state:
+        with pytest.raises(RuntimeError) as problem:
+            fail(state)
+        with state.quick_write() as connection:
+            assert connection.execute("SELECT disabled FROM teams").fetchall() == [(0,)]
+        assert problem.value.args == (("ops",),)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["the parent's state", "a state of its own"])
+def test_what_a_forked_child_commits_is_durable_though_the_parent_closes(path: Path, own: bool) -> None:
+    state = State.open(path)
+    with state.read() as connection:
+        connection.execute(select(schema.teams.c.name)).all()
+    begun, begin = os.pipe()
+    closed, close = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            mine = State.open(path) if own else state
+            for name in ("before", "after"):
+                with mine.quick_write() as writer:
+                    writer.execute("INSERT INTO teams (name, disabled, inherit) VALUES (?, 0, 1)", (name,))
+                os.write(begin, b"!")
+                os.read(closed, 1)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.read(begun, 1)
+    state.close()
+    os.write(close, b"!!")
+    assert os.waitpid(child, 0)[1] == 0
+    for descriptor in (begun, begin, closed, close):
+        os.close(descriptor)
+    with State.open(path) as found, found.quick_read() as reader:
+        names = {name for (name,) in reader.execute("SELECT name FROM teams")}
+    assert names == {"ops", "before", "after"}
+
+
 def test_a_reader_sees_one_moment(path: Path) -> None:
     with State.open(path) as state, state.read() as reader:
         before = reader.execute(select(schema.teams.c.name)).scalars().all()
