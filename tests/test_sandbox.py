@@ -398,6 +398,20 @@ def test_fifty_runs_at_once_each_get_their_own_answer_and_nothing_is_left(settin
     assert not containers(f"label=skillexec.owner={many._owner}")
 
 
+def test_an_interrupt_between_the_container_and_its_job_gives_the_turn_back(
+    settings: SandboxSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> Outcome:
+        raise KeyboardInterrupt
+
+    with Sandbox.open(replace(settings, concurrent=1)) as sandbox:
+        lease = sandbox.prepare(QUICK)
+        monkeypatch.setattr(lease, "_see_through", interrupt)
+        with pytest.raises(KeyboardInterrupt), lease:
+            lease.run(make_bundle({"x.py": "print('never')"}), script("x.py"))
+        assert run_python(sandbox, "print('next')", limits=Limits(seconds=8)).status is Status.OK
+
+
 def test_a_lease_gets_its_container_while_the_caller_still_prepares(fresh: Sandbox) -> None:
     with fresh.prepare(QUICK) as lease:
         assert until(lambda: lease._claim.wait(0) is not None, 15)

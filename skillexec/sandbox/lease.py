@@ -133,8 +133,9 @@ class Lease:
         except BaseException:
             self.release()
             raise
+        # In this order: a Ctrl-C from here on finds a container that has to be let go, and a turn to give back.
+        self._over, self._used = True, container
         self._claim.take()
-        self._over = True
         return container
 
     def _wake(self) -> None:
@@ -179,7 +180,6 @@ class Lease:
         sieve: Callable[[], Sieve] | None,
     ) -> Outcome:
         handed = time.monotonic()
-        self._used = container
         try:
             execution = Execution(container, job, deadline=self._deadline, on_output=on_output, sieve=sieve)
             ruling = self._rule(execution, container, cancel)
