@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import textwrap
 import time
 from collections.abc import Callable
 from hashlib import sha256
@@ -510,6 +511,26 @@ def test_small_pieces_of_output_are_passed_on_together() -> None:
         if len(pieces) < 60:
             return
     pytest.fail(f"{len(pieces)} frames for 200 small pieces")
+
+
+def test_output_that_a_script_takes_back_leaves_the_launcher_at_rest() -> None:
+    """It has seen that something is there, and finds nothing: no reason to look again and again."""
+    source = """
+        import os, time
+        own, taken = os.open("/proc/self/fd/1", os.O_RDONLY | os.O_NONBLOCK), 0
+        for _ in range(20):
+            os.write(1, b".")
+            time.sleep(0.001)
+            try:
+                taken += len(os.read(own, 1))
+            except BlockingIOError:
+                pass
+            time.sleep(0.05)
+        os.write(2, b"%d" % taken)
+    """
+    run = python(textwrap.dedent(source), fork=True)
+    assert len(run.stdout) + int(run.stderr) == 20
+    assert run.ended.cpu_us < 250_000
 
 
 def test_frames_that_a_script_writes_are_its_output_and_nothing_more() -> None:

@@ -52,7 +52,7 @@ class Supervisor:
         self._totals = {STDOUT: 0, STDERR: 0}
         self._listening = True  # to what the script writes
         self._rest_until: float | None = None
-        self._much = False
+        self._at_once = False  # whether what comes next is passed on without a rest
         self._stdin = memoryview(b"")
         self._stdin_end: int | None = None
         self._failure = b""
@@ -86,7 +86,9 @@ class Supervisor:
         if now >= self._deadline:
             self._reason = "timeout"
             return
-        self._listen(not self._wire.full and (self._rest_until is None or now >= self._rest_until))
+        if self._rest_until is not None and now >= self._rest_until:
+            self._rest_until, self._at_once = None, True
+        self._listen(not self._wire.full and self._rest_until is None)
         until = self._deadline if self._rest_until is None else min(self._deadline, self._rest_until)
         written = []
         for fd in self._wire.turn(until - now):
@@ -114,10 +116,10 @@ class Supervisor:
         """The first piece begins a rest; what has come by its end is passed on together."""
         if not written:
             return
-        if self._rest_until is None and not self._much:
+        if not self._at_once:
             self._rest_until = time.monotonic() + REST_SECONDS
             return
-        self._rest_until, self._much = None, False
+        self._at_once = False
         for fd in written:
             self._relay(fd)
         self._wire.push()
@@ -132,7 +134,7 @@ class Supervisor:
             self._wire.unwatch(fd)
             del self._kinds[fd]
             return False
-        self._much = self._much or len(data) >= MUCH
+        self._at_once = self._at_once or len(data) >= MUCH
         self._queue(self._kinds[fd], data)
         return True
 
