@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["BUSY_SECONDS", "State"]
 
 BUSY_SECONDS = 10.0
+# Of the quick ones at once, and so long in line for one: a burst of threads must not take all of a process's files.
+_CONNECTIONS = 16
+_LINE_SECONDS = 30.0
 _HINTS = (
     (("locked",), "another process holds it: try again, or end that process"),
     (("readonly", "unable to open"), "make the home writable for this user"),
@@ -40,7 +44,11 @@ class State:
     def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = path
         self._busy_seconds = busy_seconds
+        self._renew()
+
+    def _renew(self) -> None:
         self._spare: deque[sqlite3.Connection] = deque()  # open, and in nobody's hands
+        self._places = threading.Semaphore(_CONNECTIONS)
 
     @classmethod
     def open(cls, path: Path, *, create: bool = False, busy_seconds: float = BUSY_SECONDS) -> State:
@@ -148,19 +156,32 @@ class State:
     @contextmanager
     def _lent(self) -> Iterator[sqlite3.Connection]:
         """A connection that nobody else has meanwhile. Only one that is in order is kept for the next."""
+        places = self._places
+        if not places.acquire(timeout=_LINE_SECONDS):
+            raise StateUnusable(
+                f"the state at {self.path} can't be used: too many want it at once",
+                hint="try again with fewer",
+            )
         try:
-            connection = self._spare_one() or self._connect()
-            try:
+            with self._kept() as connection:
                 yield connection
-            except BaseException:
-                # Closing alone would roll back only when the last cursor is gone, and a traceback may hold one.
-                with suppress(sqlite3.Error):
-                    connection.rollback()
-                connection.close()
-                raise
-            self._spare.append(connection)
         except sqlite3.Error as error:
             raise self._unusable(error) from error
+        finally:
+            places.release()
+
+    @contextmanager
+    def _kept(self) -> Iterator[sqlite3.Connection]:
+        connection = self._spare_one() or self._connect()
+        try:
+            yield connection
+        except BaseException:
+            # Closing alone would roll back only when the last cursor is gone, and a traceback may hold one.
+            with suppress(sqlite3.Error):
+                connection.rollback()
+            connection.close()
+            raise
+        self._spare.append(connection)
 
     def _spare_one(self) -> sqlite3.Connection | None:
         try:
@@ -213,9 +234,9 @@ def _close_before_fork(state: State) -> None:
     even on connections that it opened itself. So none is open when a process forks; both open new ones."""
     reference = weakref.ref(state)
 
-    def close() -> None:
+    def tell(step: Callable[[State], None]) -> None:
         found = reference()
         if found is not None:
-            found.close()
+            step(found)
 
-    os.register_at_fork(before=close)
+    os.register_at_fork(before=lambda: tell(State.close), after_in_child=lambda: tell(State._renew))

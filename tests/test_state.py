@@ -112,6 +112,24 @@ def test_what_a_forked_child_commits_is_durable_though_the_parent_closes(path: P
     assert names == {"ops", "before", "after"}
 
 
+def test_a_burst_of_threads_takes_few_files_and_everyone_gets_a_turn(path: Path) -> None:
+    written: list[str] = []
+
+    def write(name: str) -> None:
+        with state.quick_write() as connection:
+            connection.execute("INSERT INTO teams (name) VALUES (?)", (name,))
+        written.append(name)
+
+    with State.open(path) as state:
+        threads = [threading.Thread(target=write, args=(f"team{number}",)) for number in range(60)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        opened = [file for file in Path("/proc/self/fd").iterdir() if os.path.realpath(file) == str(path)]
+    assert len(written) == 60 and 0 < len(opened) <= 16
+
+
 def test_a_reader_sees_one_moment(path: Path) -> None:
     with State.open(path) as state, state.read() as reader:
         before = reader.execute(select(schema.teams.c.name)).scalars().all()
