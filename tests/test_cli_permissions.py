@@ -243,6 +243,7 @@ def test_plan_apply_and_export_go_round(shell: Shell, tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("- skill: alpha\n          source: org", "- beta"))
     planned = shell.say("policy", "plan", str(file))
     assert planned == "- grant to planner: alpha\n+ grant to planner: beta\n"
+    assert "nothing was changed yet" in shell("policy", "plan", str(file))[2]
     assert shell.say("policy", "apply", str(file)) == planned
     assert shell.json("policy", "apply", str(file))["changed"] is False
     rules = shell.say("policy", "export", "--casbin")

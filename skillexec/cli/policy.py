@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -59,6 +60,9 @@ def plan(app: App, file: str, prune: bool) -> None:
     with operating(app) as admin:
         changes = admin.plan(declared, find=lambda name: _finder(app, name), prune=prune)
     answer_changes(app, changes, nothing="nothing to change", policy=digest)
+    if changes and not app.json:
+        pruned = " --prune" if prune else ""
+        click.echo(f"nothing was changed yet: `skillexec policy apply {quote(file)}{pruned}` does it", err=True)
 
 
 @policy.command()
