@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from benchmarks.measure import bars_line
+
 TOPICS = ("skills", "sandbox", "permissions", "audit", "redact", "run")
 
 
@@ -12,8 +14,8 @@ def main(names: list[str]) -> None:
     unknown = sorted(set(names) - set(TOPICS))
     if unknown:
         sys.exit(f"no benchmark {unknown[0]}; there are {', '.join(TOPICS)}")
-    for topic in names or TOPICS:
-        import_module(f"benchmarks.{topic}").main()
+    tables = {topic: import_module(f"benchmarks.{topic}").main() for topic in names or TOPICS}
+    print(f"\n{bars_line(tables)}")
 
 
 if __name__ == "__main__":

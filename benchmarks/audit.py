@@ -9,11 +9,15 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from sqlalchemy import insert
 
+from benchmarks.measure import Row, Times, at_least, in_turns, print_rows, ratio_row, ratio_text
 from skillexec import audit
 from skillexec.audit.query import Filter, page
 from skillexec.audit.record import GENESIS, make
@@ -26,6 +30,7 @@ from skillexec.state import State
 WRITERS = 4
 SECONDS = 2.0
 SMALL, LARGE = 10_000, 1_000_000
+LEAST_APPENDS, LEAST_OF_PLAIN, LEAST_VERIFIED, MOST_GROWTH = 1_000, 0.5, 100_000, 2
 _DIGEST = "sha256:" + "ab" * 32
 _PROCESS = process_identity().data
 
@@ -90,42 +95,45 @@ def _writers_together(kind: str, path: Path) -> float:
     return float(done / SECONDS)
 
 
-def _appends(folder: Path) -> None:
-    log, plain = folder / "log.db", folder / "plain.db"
-    State.open(log, create=True).close()
+def _appends(folder: Path) -> Row:
+    plain = folder / "plain.db"
     with sqlite3.connect(plain) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE plain (seq INTEGER PRIMARY KEY, body TEXT)")
     rounds = [
-        (_writers_together("append", _copy(log, turn)), _writers_together("plain", plain)) for turn in "abc"
+        (_writers_together("append", _new_log(folder / f"log-{turn}.db")), _writers_together("plain", plain))
+        for turn in range(3)
     ]
-    appended = statistics.median(one for one, _ in rounds)
-    inserted = statistics.median(one for _, one in rounds)
-    print(
-        f"appends, {WRITERS} processes       {appended:8.0f}/s   "
-        f"{appended / inserted:.2f}x of plain INSERT ({inserted:.0f}/s)"
+    appended, inserted = (statistics.median(column) for column in zip(*rounds, strict=True))
+    return appends_row(appended, inserted)
+
+
+def appends_row(appended: float, inserted: float) -> Row:
+    """So many records a second, or half of what this disk lets anybody commit: either will do."""
+    ratio = appended / inserted
+    return Row(
+        f"durable appends, {WRITERS} processes",
+        f"{appended:,.0f}/s, {ratio:.2f}x of plain INSERT and commit ({inserted:,.0f}/s)",
+        f">= {LEAST_APPENDS:,}/s or {LEAST_OF_PLAIN:g}x",
+        appended >= LEAST_APPENDS or ratio >= LEAST_OF_PLAIN,
     )
 
 
-def _copy(log: Path, turn: str) -> Path:
-    path = log.with_suffix(f".{turn}")
+def _new_log(path: Path) -> Path:
     State.open(path, create=True).close()
     return path
 
 
-def _latency(folder: Path) -> None:
-    one, plain = _appender(_copy(folder / "latency.db", "x"), "one"), _inserter(folder / "plain.db", "")
-    pairs = [(_timed(one, number), _timed(plain, number)) for number in range(500)]
-    mine, theirs = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
-    print(
-        f"one append, p50            {mine:8.0f} us  {mine / theirs:.2f}x of plain INSERT ({theirs:.0f} us)"
+def _latency(folder: Path) -> Row:
+    append, insert_plain = (
+        _appender(_new_log(folder / "latency.db"), "one"),
+        _inserter(folder / "plain.db", ""),
     )
-
-
-def _timed(work: Callable[[int], None], number: int) -> float:
-    start = time.perf_counter()
-    work(number)
-    return time.perf_counter() - start
+    numbers = count()
+    times = in_turns(
+        {"ours": lambda: append(next(numbers)), "plain": lambda: insert_plain(next(numbers))}, rounds=500
+    )
+    return Row("one append to a plain INSERT and commit", ratio_text(times["ours"], times["plain"]))
 
 
 def _history(size: int) -> Iterator[audit.Event]:
@@ -193,13 +201,16 @@ def fill(state: State, size: int) -> None:
         )
 
 
-def _verification(state: State, size: int) -> None:
-    start = time.perf_counter()
-    with state.read() as connection:
-        report = verify(connection)
-    seconds = time.perf_counter() - start
-    assert report.records == size and not report.findings, report.findings
-    print(f"verify {size:>9,} records   {size / seconds:8.0f}/s")
+def _verification(state: State, size: int) -> Row:
+    def check() -> None:
+        with state.read() as connection:
+            report = verify(connection)
+        assert report.records == size and not report.findings, report.findings
+
+    rate = size / in_turns({"verify": check}, rounds=3, warm_up=0)["verify"].p50
+    return at_least(
+        f"verification of {size:,} records", rate, LEAST_VERIFIED, figure=f"{rate:,.0f}/s", unit="/s"
+    )
 
 
 _DAY = (datetime.now(UTC) - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -217,40 +228,44 @@ _FILTERS = {
 }
 
 
-def _first_page(state: State, wanted: Filter) -> float:
-    start = time.perf_counter()
-    with state.read() as connection:
-        page(connection, wanted, limit=50)
-    return time.perf_counter() - start
-
-
-def _rows(state: State, wanted: Filter) -> int:
+def _first_page(state: State, wanted: Filter) -> int:
     with state.read() as connection:
         return len(page(connection, wanted, limit=50).records)
 
 
-def _lists(small: State, large: State) -> None:
-    print(f"first page of 50: p50 at {SMALL:,} and at {LARGE:,} records")
+def page_row(name: str, *, small: Times, large: Times, rows: tuple[int, int]) -> Row:
+    """Only pages of the same length compare: a longer one takes longer at any size."""
+    what = f"first page, {name}: {LARGE:,} records to {SMALL:,}"
+    if rows[0] != rows[1]:
+        return Row(what, f"{ratio_text(large, small)}, {rows[1]} rows vs {rows[0]}")
+    row = ratio_row(what, large, small, most=MOST_GROWTH)
+    return replace(row, figure=f"{row.figure}, {rows[0]} rows")
+
+
+def _lists(small: State, large: State) -> Iterator[Row]:
     for name, wanted in _FILTERS.items():
-        rows = f"{_rows(small, wanted)} and {_rows(large, wanted)} rows"
-        pairs = [(_first_page(small, wanted), _first_page(large, wanted)) for _ in range(31)]
-        few, many = (statistics.median(column) * 1e3 for column in zip(*pairs, strict=True))
-        print(f"  {name:<30} {few:6.2f} ms  {many:6.2f} ms  {many / few:.2f}x  {rows}")
+        works = {
+            "small": partial(_first_page, small, wanted),
+            "large": partial(_first_page, large, wanted),
+        }
+        rows = (works["small"](), works["large"]())
+        times = in_turns(works, rounds=31)
+        yield page_row(name, small=times["small"], large=times["large"], rows=rows)
 
 
-def main() -> None:
+def main() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="skillexec-bench-") as name:
         folder = Path(name)
-        _appends(folder)
-        _latency(folder)
+        rows = [_appends(folder), _latency(folder)]
         with (
             State.open(folder / "small.db", create=True) as small,
             State.open(folder / "large.db", create=True) as large,
         ):
             fill(small, SMALL)
             fill(large, LARGE)
-            _verification(large, LARGE)
-            _lists(small, large)
+            rows += [_verification(large, LARGE), *_lists(small, large)]
+    print_rows("Audit", rows)
+    return rows
 
 
 if __name__ == "__main__":

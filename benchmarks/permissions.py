@@ -8,9 +8,7 @@ Rounds of all contenders are interleaved, so that a slow moment of the machine h
 from __future__ import annotations
 
 import itertools
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +16,7 @@ import casbin
 from casbin.model.model_fast import FastModel
 from sqlalchemy import insert
 
-from benchmarks.measure import Row, print_rows
+from benchmarks.measure import Row, Times, at_most, print_rows, ratio_row, seconds
 from skillexec import schema
 from skillexec.model import Source
 from skillexec.permissions.decision import Decider, model_file
@@ -129,20 +127,14 @@ def _stock_contenders(state: State, size: int) -> dict[str, Callable[[], None]]:
     }
 
 
-def _once(function: Callable[[], None]) -> float:
-    begin = time.perf_counter()
-    function()
-    return (time.perf_counter() - begin) * 1e6
-
-
-def _medians(contenders: dict[str, Callable[[], None]], *, rounds: int, batch: int) -> dict[str, float]:
-    """Median microseconds of each, in interleaved batches; a slow one takes part once a round."""
+def _take(contenders: dict[str, Callable[[], None]], *, rounds: int, batch: int) -> dict[str, Times]:
+    """The times of each, in interleaved batches; a slow one takes part once in each of three rounds."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    slow = {name for name, function in contenders.items() if max(_once(function), _once(function)) > 5_000}
-    for number, (name, function) in itertools.product(range(rounds), contenders.items()):
+    slow = {name for name, call in contenders.items() if max(seconds(call), seconds(call)) > 5e-3}
+    for number, (name, call) in itertools.product(range(rounds), contenders.items()):
         repeats = batch if name not in slow else int(number < 3)
-        times[name].extend(_once(function) for _ in range(repeats))
-    return {name: statistics.median(found) for name, found in times.items()}
+        times[name].extend(seconds(call) for _ in range(repeats))
+    return {name: Times(tuple(found)) for name, found in times.items()}
 
 
 def _ours(state: State, decider: Decider, size: int) -> dict[str, Callable[[], None]]:
@@ -152,8 +144,8 @@ def _ours(state: State, decider: Decider, size: int) -> dict[str, Callable[[], N
     }
 
 
-def measure(folder: Path) -> dict[str, float]:
-    """Median microseconds of every contender, all in one run."""
+def measure(folder: Path) -> dict[str, Times]:
+    """The times of every contender, all in one run."""
     decider = Decider()
     small, large = _fill(folder / "small.db", SMALL), _fill(folder / "large.db", LARGE)
     with small, large:
@@ -161,47 +153,36 @@ def measure(folder: Path) -> dict[str, float]:
         contenders["chain of three"] = _decision(large, decider, "three", "skill-0-3", True)
         for state, size in ((small, SMALL), (large, LARGE)):
             contenders.update(_stock_contenders(state, size))
-        return _medians(contenders, rounds=20, batch=50)
+        return _take(contenders, rounds=20, batch=50)
 
 
-def _rows_of(found: dict[str, float]) -> list[Row]:
+def _kind_rows(kind: str, small: Times, large: Times) -> list[Row]:
+    worse = max(small.p50, large.p50) * 1e6
+    return [
+        at_most(f"a decision, {kind}", worse, MOST_MICROSECONDS, figure=f"{worse:.0f} us", unit=" us"),
+        ratio_row(f"{kind}, {LARGE:,} grants to {SMALL:,}", large, small, most=MOST_GROWTH),
+    ]
+
+
+def _rows_of(found: dict[str, Times]) -> list[Row]:
     """Each promise of ours, then what the others take beside us."""
     rows: list[Row] = []
     for kind in ("allowed", "denied"):
-        small, large = found[f"{kind}, {SMALL:,}"], found[f"{kind}, {LARGE:,}"]
-        worse, ratio = max(small, large), large / small
-        rows.append(
-            Row(
-                f"a decision, {kind}",
-                f"{worse:.0f} us",
-                f"<= {MOST_MICROSECONDS} us",
-                worse <= MOST_MICROSECONDS,
-            )
-        )
-        what = f"{kind}, {LARGE:,} grants to {SMALL:,}"
-        rows.append(
-            Row(
-                what,
-                f"{ratio:.2f}x ({large:.0f} vs {small:.0f} us)",
-                f"<= {MOST_GROWTH}x",
-                ratio <= MOST_GROWTH,
-            )
-        )
-    chain = found["chain of three"] / found[f"allowed, {LARGE:,}"]
-    rows.append(
-        Row("a chain of three to one", f"{chain:.2f}x", f"<= {MOST_FOR_CHAIN}x", chain <= MOST_FOR_CHAIN)
-    )
+        rows += _kind_rows(kind, found[f"{kind}, {SMALL:,}"], found[f"{kind}, {LARGE:,}"])
+    one = found[f"allowed, {LARGE:,}"]
+    rows.append(ratio_row("a chain of three to one", found["chain of three"], one, most=MOST_FOR_CHAIN))
     for name in [name for name in found if "Enforcer" in name]:
-        ours = found[name.partition(", ")[2]]
-        rows.append(Row(f"stock {name}", f"{found[name]:,.0f} us, {found[name] / ours:,.1f}x ours"))
+        theirs, ours = found[name].p50, found[name.partition(", ")[2]].p50
+        rows.append(Row(f"stock {name}", f"{theirs * 1e6:,.0f} us, {theirs / ours:,.1f}x ours"))
     return rows
 
 
-def main() -> None:
+def main() -> list[Row]:
     """Print the table."""
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder))
-    print_rows("Permissions", _rows_of(found))
+        rows = _rows_of(measure(Path(folder)))
+    print_rows("Permissions", rows)
+    return rows
 
 
 if __name__ == "__main__":

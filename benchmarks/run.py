@@ -8,11 +8,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import Row, Times, in_turns, print_rows, ratio_row
+from benchmarks.bare import ENVIRONMENT, PIPELINE, Bare, as_in_image, fastest_python, on_host, unpack_image
+from benchmarks.measure import Row, Times, in_turns, not_measured, print_rows, ratio_row
 from skillexec.admin import Admin
 from skillexec.config import Root, load_config, save_roots
 from skillexec.home import Home
@@ -28,7 +29,13 @@ WARM = 3
 SCRIPTS = {
     "hello-python": ("run.py", "import json\nprint(json.dumps({'ok': True}))\n"),
     "hello-bash": ("run.sh", "#!/bin/bash\necho '{\"ok\": true}'\n"),
+    "pipeline": ("run.sh", PIPELINE),
 }
+WHOLE_RUNS = {
+    "hello-python": ("python", 1.0),
+    "hello-bash": ("bash", 1.5),
+    "pipeline": ("bash that lets jq, sort and tr work", 1.5),
+}  # what to call it, and the most of a bare subprocess that it may take
 
 
 def make_home(folder: Path) -> Home:
@@ -50,16 +57,8 @@ def make_home(folder: Path) -> Home:
     return home
 
 
-def _quiet(command: list[str], environment: Mapping[str, str] | None = None) -> None:
+def _quiet(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
-
-
-def _fastest_python(script: Path) -> str:
-    """The system's interpreter or this one: whichever starts faster is the one to beat."""
-    candidates = [path for path in ("/usr/bin/python3", sys.executable) if Path(path).exists()]
-    runs = {path: partial(_quiet, [path, str(script)]) for path in candidates}
-    times = in_turns(runs, rounds=5)
-    return min(candidates, key=lambda path: times[path].p50)
 
 
 class Warm:
@@ -68,7 +67,7 @@ class Warm:
     def __init__(self, runner: Runner, skill: str) -> None:
         self._runner, self._skill = runner, skill
         self.steps: dict[str, list[float]] = {}
-        self.cold = 0
+        self.runs = self.cold = 0
 
     def __call__(self) -> None:
         result = self._runner.run(self._skill, system="bench")
@@ -77,6 +76,7 @@ class Warm:
         self._note(result)
 
     def _note(self, result: RunResult) -> None:
+        self.runs += 1
         self.cold += not result.warm
         for step, seconds in result.timings.items():
             self.steps.setdefault(step, []).append(seconds)
@@ -98,32 +98,39 @@ def _refilled(runner: Runner) -> Callable[[], None]:
     return wait
 
 
-def _warm_rows(home: Home, folder: Path) -> list[Row]:
-    python = _fastest_python(folder / "skills/hello-python/run.py")
-    bare = {
-        "hello-python": [python, str(folder / "skills/hello-python/run.py")],
-        "hello-bash": ["/bin/bash", str(folder / "skills/hello-bash/run.sh")],
+def _bare_scripts(home: Home, folder: Path) -> dict[str, Bare]:
+    scripts = {name: folder / "skills" / name / path for name, (path, _) in SCRIPTS.items()}
+    python = fastest_python(scripts["hello-python"])
+    root = unpack_image(load_config(home.config_file).sandbox.image, folder)
+    return {
+        "hello-python": on_host(python, scripts["hello-python"]),
+        "hello-bash": on_host("/bin/bash", scripts["hello-bash"]),
+        "pipeline": as_in_image("bash", scripts["pipeline"], root, needs=("jq",)),
     }
-    rows = []
+
+
+def _rows_of_skill(runner: Runner, skill: str, bare: Bare) -> list[Row]:
+    what, most = WHOLE_RUNS[skill]
+    what = f"whole `Runner.run`, {what}"
+    if bare.missing:
+        return [not_measured(what, f"no {bare.missing} on this host", bar=f"<= {most:g}x")]
+    ours = Warm(runner, skill)
+    environment = ENVIRONMENT if skill == "pipeline" else None  # in a chroot, the host's PATH means nothing
+    times = in_turns(
+        {"bare": partial(_quiet, bare.command, environment), "ours": ours},
+        rounds=ROUNDS,
+        between=_refilled(runner),
+    )
+    return [
+        ratio_row(f"{what}, to {bare.name}", times["ours"], times["bare"], most=most),
+        Row(f"its steps, medians ({ours.cold} of {ours.runs} cold)", ours.shown()),
+    ]
+
+
+def _warm_rows(home: Home, folder: Path) -> list[Row]:
+    bare = _bare_scripts(home, folder)
     with Runner.open(home.path, warm=WARM, actor="benchmark") as runner:
-        for skill, most in (("hello-python", 1.0), ("hello-bash", 1.5)):
-            ours = Warm(runner, skill)
-            times = in_turns(
-                {"bare": partial(_quiet, bare[skill]), "ours": ours},
-                rounds=ROUNDS,
-                between=_refilled(runner),
-            )
-            language = skill.removeprefix("hello-")
-            rows.append(
-                ratio_row(
-                    f"whole `Runner.run`, {language}, to a bare subprocess",
-                    times["ours"],
-                    times["bare"],
-                    most=most,
-                )
-            )
-            rows.append(Row(f"its steps, medians ({ours.cold} of {ROUNDS} cold)", ours.shown()))
-    return rows
+        return [row for skill in WHOLE_RUNS for row in _rows_of_skill(runner, skill, bare[skill])]
 
 
 def _shell_row(home: Home, folder: Path) -> Row:
@@ -145,11 +152,13 @@ def _shell_row(home: Home, folder: Path) -> Row:
     return ratio_row("`skillexec run`, no service, to `docker run`", times["ours"], times["docker"], most=1.5)
 
 
-def main() -> None:
+def main() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="skillexec-bench-") as name:
         folder = Path(name)
         home = make_home(folder)
-        print_rows("Runs", [*_warm_rows(home, folder), _shell_row(home, folder)])
+        rows = [*_warm_rows(home, folder), _shell_row(home, folder)]
+    print_rows("Runs", rows)
+    return rows
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -20,9 +19,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from benchmarks.bare import PIPELINE, Bare, as_in_image, fastest_python, on_host, run_bare, unpack_image
+from benchmarks.measure import Row, at_least, at_most, in_turns, not_measured, print_rows, ratio_row
 from skillexec.model import Bundle, Command, Interpreter, Limits, Status
 from skillexec.sandbox import Sandbox, SandboxSettings
 
@@ -34,17 +35,9 @@ CONCURRENT = os.cpu_count() or 2
 REST_SECONDS = 0.1  # after a refill the engine and its shims finish what the caller does not wait for
 PATIENCE_SECONDS = 3.0
 # As many processors as the subprocess beside it has: the rows are about the sandbox, not about its CPU limit.
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
 LIMITS = Limits(seconds=120, cpus=float(CONCURRENT))
 
 PYTHON = 'import json, sys\nprint(json.dumps({"arguments": sys.argv[1:], "answer": 42}))\n'
-# What a skill's shell script mostly does: a few lines of its own, and programs that do the work.
-PIPELINE = r"""#!/bin/bash
-set -euo pipefail
-for n in 1 2 3 4 5; do printf '{"n": %d, "square": %d}\n' "$n" "$((n * n))"; done |
-  jq --compact-output --slurp '{count: length, sum: map(.square) | add}'
-printf '%s\n' pear apple fig | sort | head -n 2 | tr a-z A-Z
-"""
 SCRIPTS = {
     "a.py": PYTHON,
     "b.sh": PIPELINE,
@@ -52,18 +45,6 @@ SCRIPTS = {
     "a.js": 'console.log(JSON.stringify({answer: 42}));\n',
     "flood.py": "import sys\nblock = b'x' * (1 << 20)\nfor _ in range(1024): sys.stdout.buffer.write(block)\n",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    what: str
-    ours: str
-    theirs: str
-    ratio: str
-    bar: str
-    met: bool | None
 
 
 def _bundle() -> Bundle:
@@ -79,19 +60,8 @@ def _bundle() -> Bundle:
 BUNDLE = _bundle()
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
-
-
-def _bare(*command: str) -> None:
-    """With the environment that a script in the sandbox has: some programs start slower in a richer one."""
-    subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
-
-
 def _docker_run() -> None:
-    _bare(
+    run_bare(
         "docker", "run", "--rm", "--network", "none", "--entrypoint", "/usr/bin/python3", IMAGE, "-c", PYTHON
     )
 
@@ -118,98 +88,47 @@ def _rested(sandbox: Sandbox) -> None:
             return
 
 
-def _p95(samples: list[float]) -> float:
-    return statistics.quantiles(samples, n=20)[-1]
-
-
-def _compare(what: str, ours: list[float], theirs: list[float], bar: float) -> Row:
-    ratio = statistics.median(ours) / statistics.median(theirs)
-    tail = _p95(ours) / _p95(theirs)
-    return Row(
-        what,
-        f"{statistics.median(ours) * 1e3:.1f} / {_p95(ours) * 1e3:.1f} ms",
-        f"{statistics.median(theirs) * 1e3:.1f} / {_p95(theirs) * 1e3:.1f} ms",
-        f"{ratio:.2f}x / {tail:.2f}x",
-        f"<= {bar}x",
-        ratio <= bar,
-    )
-
-
-def _fastest_python(script: str) -> str:
-    """The baseline may not be handicapped by a slow interpreter: the quicker of the system's and ours."""
-    candidates = [path for path in ("/usr/bin/python3", sys.executable) if Path(path).exists()]
-    return min(
-        candidates,
-        key=lambda path: statistics.median(_seconds(lambda: _bare(path, script)) for _ in range(9)),
-    )
-
-
-def _take_turns(sandbox: Sandbox, script: str, command: tuple[str, ...]) -> tuple[list[float], list[float]]:
-    ours, theirs = [], []
-    for _ in range(SAMPLES):
-        _rested(sandbox)
-        theirs.append(_seconds(lambda: _bare(*command)))
-        _rested(sandbox)
-        ours.append(_seconds(lambda: _ours(sandbox, script, warm=True)))
-    return ours, theirs
-
-
-def _unpack_image(root: Path) -> None:
-    """The image's files in a folder, to run its programs without any sandbox."""
-    made = subprocess.run(["docker", "create", IMAGE, "true"], capture_output=True, text=True, check=True)
-    container = made.stdout.strip()
-    with subprocess.Popen(["docker", "export", container], stdout=subprocess.PIPE) as export:
-        subprocess.run(["tar", "-x", "-C", str(root)], stdin=export.stdout, check=True)
-    subprocess.run(["docker", "rm", container], capture_output=True, check=True)
-
-
-def _baselines(folder: Path) -> dict[str, tuple[str, ...]]:
-    """The same programs without a sandbox. Node and jq as the image has them, where we may chroot: versions differ."""
-    plain: tuple[str, ...] = ()
-    scripts = folder
-    if os.geteuid() == 0:
-        root = folder / "image"
-        root.mkdir()
-        _unpack_image(root)
-        for name in ("a.js", "b.sh"):
-            shutil.copy(folder / name, root / name)
-        plain, scripts = ("chroot", str(root)), Path("/")
-    python = _fastest_python(str(folder / "a.py"))
+def _baselines(folder: Path) -> dict[str, Bare]:
+    """The same scripts without a sandbox. Node and jq as the image has them, where we may chroot: versions differ."""
+    root = unpack_image(IMAGE, folder)
     return {
-        "a.py": (python, str(folder / "a.py")),
-        "a.sh": ("bash", str(folder / "a.sh")),
-        "b.sh": (*plain, "bash", str(scripts / "b.sh")),
-        "a.js": (*plain, "node", str(scripts / "a.js")),
+        "a.py": on_host(fastest_python(folder / "a.py"), folder / "a.py"),
+        "a.sh": on_host("bash", folder / "a.sh"),
+        "b.sh": as_in_image("bash", folder / "b.sh", root, needs=("jq",)),
+        "a.js": as_in_image("node", folder / "a.js", root),
     }
+
+
+def _warm_row(sandbox: Sandbox, script: str, bare: Bare) -> Row:
+    most = 0.5 if script == "a.py" else 1.3
+    if bare.missing:
+        return not_measured(f"warm run, {script}", f"no {bare.missing} on this host", bar=f"<= {most:g}x")
+    times = in_turns(
+        {"bare": partial(run_bare, *bare.command), "ours": lambda: _ours(sandbox, script, warm=True)},
+        rounds=SAMPLES,
+        warm_up=0,
+        between=lambda: _rested(sandbox),
+    )
+    return ratio_row(f"warm run, {script} against {bare.name}", times["ours"], times["bare"], most=most)
 
 
 def warm_rows(folder: Path) -> list[Row]:
     """A container that waits, against a subprocess that nothing holds back."""
-    rows = []
     with Sandbox.open(SandboxSettings(image=IMAGE, warm=1)) as sandbox:
-        for script, command in _baselines(folder).items():
-            name = f"the image's {command[2]} in a chroot" if command[0] == "chroot" else command[0]
-            needed = ("bash", "jq") if script == "b.sh" and command[0] != "chroot" else command[:1]
-            if any(shutil.which(program, path=ENVIRONMENT["PATH"]) is None for program in needed):
-                rows.append(Row(f"warm run, {script}", "", f"no {name} on this host", "", "<= 1.3x", None))
-                continue
-            samples = _take_turns(sandbox, script, command)
-            bar = 0.5 if script == "a.py" else 1.3
-            rows.append(_compare(f"warm run, {script} against {name}", *samples, bar))
-    return rows
+        return [_warm_row(sandbox, script, bare) for script, bare in _baselines(folder).items()]
 
 
 def cold_row() -> Row:
     """No container waits: made, checked, started and run, against Docker's own client with the same image."""
-    ours, theirs = [], []
     with Sandbox.open(SandboxSettings(image=IMAGE, warm=0)) as sandbox:
-        _ours(sandbox, "a.py", warm=False)
-        for _ in range(COLD_SAMPLES):
-            ours.append(_seconds(lambda: _ours(sandbox, "a.py", warm=False)))
-            time.sleep(0.3)
-            theirs.append(_seconds(_docker_run))
-            time.sleep(0.3)
-    return _compare("cold run, hardened, against `docker run --rm --network none`", ours, theirs, 0.6)
+        times = in_turns(
+            {"ours": lambda: _ours(sandbox, "a.py", warm=False), "docker": _docker_run},
+            rounds=COLD_SAMPLES,
+            warm_up=1,
+            between=lambda: time.sleep(0.3),
+        )
+    what = "cold run, hardened, against `docker run --rm --network none`"
+    return ratio_row(what, times["ours"], times["docker"], most=0.6)
 
 
 def _rate(call: Callable[[], None], count: int) -> float:
@@ -244,14 +163,12 @@ def sustained_row() -> Row:
         with Sandbox.open(SandboxSettings(image=IMAGE)) as sandbox:
             ours.append(_rate(lambda: execute(sandbox), SUSTAINED // 2))
         theirs.append(_rate(_docker_run, SUSTAINED // 2))
-    ratio = statistics.mean(ours) / statistics.mean(theirs)
-    return Row(
+    rate, other = statistics.median(ours), statistics.median(theirs)
+    return at_least(
         f"sustained, {SUSTAINED} runs, {CONCURRENT} at once, against a loop of `docker run`",
-        f"{statistics.mean(ours):.1f} runs/s",
-        f"{statistics.mean(theirs):.1f} runs/s",
-        f"{ratio:.2f}x",
-        ">= 1.5x",
-        ratio >= 1.5,
+        rate / other,
+        1.5,
+        figure=f"{rate / other:.2f}x ({rate:.1f} vs {other:.1f} runs/s)",
     )
 
 
@@ -269,14 +186,8 @@ def flood_row() -> Row:
         grown = _peak_memory() - before
     assert outcome.stdout.total == 1 << 30, outcome.status
     rate = outcome.stdout.total / outcome.usage.wall_seconds / 1e6
-    return Row(
-        "1 GiB of output",
-        f"host grows by {grown / 1e6:.1f} MB ({rate:.0f} MB/s)",
-        "",
-        "",
-        "<= 20 MB",
-        grown <= 20e6,
-    )
+    figure = f"host grows by {grown / 1e6:.1f} MB ({rate:.0f} MB/s)"
+    return at_most("1 GiB of output", grown / 1e6, 20, figure=figure, unit=" MB")
 
 
 def idle_row() -> Row:
@@ -291,15 +202,7 @@ def idle_row() -> Row:
         used = subprocess.run([*shape, *waiting.stdout.split()], capture_output=True, text=True, check=True)
     text = used.stdout.split("/")[0].strip()
     mebibytes = float(text.removesuffix("MiB"))
-    return Row("idle pool container", text, "", "", "<= 25 MB", mebibytes * 1.048576 <= 25)
-
-
-def _print(rows: list[Row]) -> None:
-    print("| | ours, p50 / p95 | theirs, p50 / p95 | ratio, p50 / p95 | bar | met |")
-    print("|---|---|---|---|---|---|")
-    for row in rows:
-        verdict = {True: "yes", False: "**no**", None: "not measured"}[row.met]
-        print(f"| {row.what} | {row.ours} | {row.theirs} | {row.ratio} | {row.bar} | {verdict} |")
+    return at_most("idle pool container", mebibytes * 1.048576, 25, figure=text, unit=" MB")
 
 
 def _versions(*prefix: str, python: str) -> str:
@@ -314,18 +217,19 @@ def _versions(*prefix: str, python: str) -> str:
     return "; ".join(found)
 
 
-def main() -> None:
+def main() -> list[Row]:
     rows = [flood_row()]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for script, text in SCRIPTS.items():
             (folder / script).write_text(text)
         rows = [*warm_rows(folder), cold_row(), sustained_row(), *rows, idle_row()]
-    _print(rows)
+    print_rows("Sandbox", rows)
     image = ("docker", "run", "--rm", "--network=none", "--entrypoint=/usr/bin/env", IMAGE)
     print(f"\nhost  {_versions(python='/usr/bin/python3')}; this process: {sys.version.split()[0]}")
     print(f"image {_versions(*image, python='/usr/bin/python3')}")
     print(f"load average at the end: {os.getloadavg()[0]:.1f} on {CONCURRENT} processors")
+    return rows
 
 
 if __name__ == "__main__":
