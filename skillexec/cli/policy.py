@@ -62,7 +62,9 @@ def plan(app: App, file: str, prune: bool) -> None:
     answer_changes(app, changes, nothing="nothing to change", policy=digest)
     if changes and not app.json:
         pruned = " --prune" if prune else ""
-        click.echo(f"nothing was changed yet: `skillexec policy apply {quote(file)}{pruned}` does it", err=True)
+        click.echo(
+            f"nothing was changed yet: `skillexec policy apply {quote(file)}{pruned}` does it", err=True
+        )
 
 
 @policy.command()
