@@ -25,6 +25,8 @@ from skillexec.model import Command, InputFile, Interpreter, Limits
 from skillexec.sandbox import frames, session
 from skillexec.sandbox.delivery import Delivery
 from skillexec.sandbox.frames import Frame, FrameError
+from skillexec.sandbox.supervision import Supervisor
+from skillexec.sandbox.wire import Wire
 
 
 def python(source: str, *args: str, fork: bool = False, **more: object) -> Run:
@@ -407,6 +409,23 @@ def test_a_note_shows_a_name_whole_or_not_at_all() -> None:
         f"left out '{'0' * 200}': neither a file nor a folder",
         "left out a name of 201 characters: neither a file nor a folder",
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", "output_limit"), ("exited", "output_limit"), ("timeout", "timeout"), ("cancelled", "cancelled")],
+)
+def test_too_much_output_that_is_found_afterwards_does_not_hide_who_ended_the_run(
+    before: str, after: str
+) -> None:
+    """What lies in the pipes is read when all is over."""
+    source, sink = os.pipe()
+    supervisor = Supervisor(Wire(source, sink), -1, deadline=0, output_total=10, spares=frozenset())
+    supervisor._reason = before
+    supervisor._queue(frames.STDOUT, bytes(11))
+    assert (supervisor._reason, supervisor._totals[frames.STDOUT]) == (after, 10)
+    os.close(source)
+    os.close(sink)
 
 
 def test_artifacts_are_kept_when_the_script_is_ended() -> None:

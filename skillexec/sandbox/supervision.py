@@ -142,7 +142,8 @@ class Supervisor:
         if self._output_total:
             left = self._output_total - self._totals[kind]
             if len(data) > left:
-                self._reason = "output_limit"
+                if self._reason in ("", "exited"):  # a deadline or a cancel came first, and says why it ended
+                    self._reason = "output_limit"
                 data = data[:left]
         self._totals[kind] += len(data)
         if data:
