@@ -1,4 +1,4 @@
-"""A Docker engine of the test's own, to be killed, stopped and filled: never the one that others use."""
+"""Engines for tests: one of their own, to be killed, stopped and filled; and one that is careless with networks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from skillexec.sandbox import launcher_digest
+from skillexec.sandbox.engine import Engine
 
 IMAGE = "skillexec/small:test"
 
@@ -129,3 +131,15 @@ def own_engine(folder: Path, image: str) -> Iterator[OwnEngine]:
         for place in (folder / "exec" / "netns", engine.data):
             subprocess.run(["umount", "--recursive", "--lazy", str(place)], capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Careless(Engine):
+    """The real engine, but it gives every container a network and says that it did not."""
+
+    def create(self, config: Mapping[str, Any], name: str) -> str:
+        return super().create({**config, "NetworkDisabled": False}, name)
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        found = super().inspect(container)
+        found["Config"]["NetworkDisabled"] = found["HostConfig"]["NetworkMode"] == "default"
+        return found

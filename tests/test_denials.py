@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, containers, kept, make_bundle, run_python, run_shell, script
+from engines import Careless
 
 from skillexec.model import Limits, Status
 from skillexec.sandbox import Cancel, Sandbox, SandboxSettings
@@ -607,15 +608,6 @@ def test_a_container_that_is_refused_never_gets_the_job_and_is_gone(settings: Sa
 def test_an_engine_that_gives_a_network_all_the_same_is_asked_the_other_way(
     settings: SandboxSettings,
 ) -> None:
-    class Careless(Engine):
-        def create(self, config: Any, name: str) -> str:
-            return super().create({**config, "NetworkDisabled": False}, name)
-
-        def inspect(self, container: str) -> Any:
-            found = super().inspect(container)
-            found["Config"]["NetworkDisabled"] = found["HostConfig"]["NetworkMode"] == "default"
-            return found
-
     with Sandbox.open(settings) as sandbox:
         sandbox._engine.__class__ = Careless
         outcome = run_shell(sandbox, "ls /sys/class/net")

@@ -12,12 +12,11 @@ from skillexec.audit.events import NAME_MAX, Event, is_name
 from skillexec.audit.record import GENESIS, Record, make, parse
 from skillexec.errors import AuditUnusable, Bug, Usage
 from skillexec.process import ProcessIdentity, identity_in, is_alive
-from skillexec.statements import driver, sqlite
+from skillexec.statements import KIND_FIELDS, driver, sqlite
 
 if TYPE_CHECKING:
     from skillexec.statements import AnyConnection
 
-_KIND_FIELDS = ("actor", "event", "system", "team", "skill", "outcome")
 _RUN_OVER = frozenset({"run.ended", "run.abandoned"})
 
 
@@ -77,7 +76,7 @@ def _follow_run(connection: sqlite3.Connection, record: Record) -> None:
 
 
 def _append(connection: sqlite3.Connection, event: Event) -> Record:
-    values = {name: getattr(event, name) or "" for name in _KIND_FIELDS}
+    values = {name: getattr(event, name) or "" for name in KIND_FIELDS}
     asked: dict[str, Any] = {**values, "run": event.run}
     seq, hash_, kind, started, known = connection.execute(sqlite.BEFORE, asked).fetchone()
     _check_run(event, started=bool(started), known=bool(known))

@@ -14,12 +14,12 @@ from sqlalchemy import Connection, RowMapping, func, select, text
 from skillexec.audit.log import Head
 from skillexec.audit.record import FORMAT, GENESIS
 from skillexec.schema import AUDIT_TRIGGERS, audit, audit_kinds, audit_open_runs
+from skillexec.statements import KIND_FIELDS
 
 BATCH = 5000
 START = Head(0, GENESIS)
 
 _Row = tuple[int, str, str, int, str, str | None]  # seq, hash, body, kind, time, run
-_COPIES = ("actor", "event", "system", "team", "skill", "outcome")
 _MOST_CONTRADICTIONS = 10
 _decoder = json.JSONDecoder()
 
@@ -75,7 +75,7 @@ _FOLLOW = {"run.started": _opens, "run.ended": _closes, "run.abandoned": _closes
 
 
 def _kind(row: RowMapping) -> _Kind:
-    said = {name: row[name] or None for name in _COPIES}
+    said = {name: row[name] or None for name in KIND_FIELDS}
     return _Kind(
         copies=said,
         start=f'{{"actor":{_json(said["actor"])},"data":{{',
@@ -87,7 +87,7 @@ def _kind(row: RowMapping) -> _Kind:
 
 def _is_text(row: RowMapping) -> bool:
     """SQLite keeps whatever type it is given, and no filter would find a name that is not text."""
-    return all(isinstance(row[name], str) for name in _COPIES)
+    return all(isinstance(row[name], str) for name in KIND_FIELDS)
 
 
 def _kinds(connection: Connection) -> dict[int, _Kind]:

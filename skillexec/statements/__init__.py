@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     AnyConnection: TypeAlias = Connection | sqlite3.Connection
 
-__all__ = ["driver"]
+__all__ = ["KIND_FIELDS", "driver"]
+
+# What the kind of an audit record consists of: columns of its table, and fields of an event of the same names.
+KIND_FIELDS = ("actor", "event", "system", "team", "skill", "outcome")
 
 
 def driver(connection: AnyConnection) -> sqlite3.Connection:

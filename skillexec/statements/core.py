@@ -36,8 +36,7 @@ from skillexec.schema import (
     systems,
     teams,
 )
-
-KIND_FIELDS = ("actor", "event", "system", "team", "skill", "outcome")
+from skillexec.statements import KIND_FIELDS
 
 _ONE: ColumnElement[int] = literal_column("1", Integer)
 
